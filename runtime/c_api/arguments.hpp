@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts between the structs of the C API and the library's types. Everything that a caller gives
-// is checked, except that a pointer which is not null points to as many elements as the caller
+// Converts between the structs of the C API and the library's types. All arguments of the caller
+// are checked, except that a pointer which is not null points to as many elements as the caller
 // says.
 //
 // Errors  invalid_argument with the place of the argument, what was expected and what it is.
@@ -21,7 +21,7 @@
 
 namespace tutti::c_api {
 
-/// The settings of the environment if `list` is null.
+/// The settings in a list of texts, or those of the environment if `list` is null.
 Settings read_settings(const Place& here, const char* const* list);
 
 Key read_key(const Place& here, const tutti_key* key);
@@ -41,14 +41,14 @@ struct Items {
 enum class Sides { values, outputs, both };  ///< which tensors of an item a call needs
 Items read_items(const Place& here, const tutti_item* items, int num_items, Sides sides);
 
-/// As Items, of a push of rows.
+/// The items of a push of rows, like Items.
 struct RowsItems {
   std::vector<Key> keys;
   std::vector<std::vector<RowSparseView>> values{};
 };
 RowsItems read_items(const Place& here, const tutti_rows_item* items, int num_items);
 
-/// Errors: as all here, for NULL with a count, or a negative count.
+/// A list as a span. Errors: invalid_argument for NULL with a count, or a negative count.
 template <class T>
 std::span<const T> read_list(Place place, const T* list, int count) {
   if (count < 0) throw_invalid_argument(place, "a count of at least 0", std::to_string(count));
@@ -57,7 +57,7 @@ std::span<const T> read_list(Place place, const T* list, int count) {
   return {list, static_cast<std::size_t>(count)};
 }
 
-/// Refers to the shape, which must live as long as the result.
+/// A tensor or key for C. A tensor refers to the shape, which must live as long as the result.
 tutti_tensor to_c(const void* data, const Shape& shape, DType dtype, Device device = cpu());
 tutti_tensor to_c(const ConstTensorView& view);
 tutti_key to_c(const Key& key);

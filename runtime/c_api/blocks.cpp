@@ -7,7 +7,7 @@
 #include "runtime/c_api/arguments.hpp"
 #include "runtime/c_api/handles.hpp"
 
-using namespace tutti::c_api;  // NOLINT: what follows is their face
+using namespace tutti::c_api;  // NOLINT: the functions below are their C interface
 using tutti::Communicator;
 using tutti::ConstTensorView;
 using tutti::ReduceOp;
@@ -39,7 +39,7 @@ Counts read_counts(const Place& here, const char* name, const Communicator& rank
   return all;
 }
 
-/// A side that this rank does not have may be NULL.
+/// The input or output of a call. A side that this rank does not have may be NULL.
 TensorView read_side(const Place& here, const char* name, const tutti_tensor* tensor, bool has) {
   if (!has) return {nullptr, {0}, tutti::DType::int8};
   return read_tensor(here, name, tensor);

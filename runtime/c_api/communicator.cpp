@@ -8,7 +8,7 @@
 #include "runtime/c_api/arguments.hpp"
 #include "runtime/c_api/handles.hpp"
 
-using namespace tutti::c_api;  // NOLINT: what follows is their face
+using namespace tutti::c_api;  // NOLINT: the functions below are their C interface
 using tutti::Communicator;
 using tutti::ReduceOp;
 using tutti::TensorView;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a handle is recognised, and the functions of buffers, optimizers, preemption and GPUs (which
-// have no handle). Stores and communicators have files of their own.
+// The check of handles, and the functions of buffers, optimizers, preemption and GPUs (which have
+// no handle). Stores and communicators have files of their own.
 #include "runtime/c_api/handles.hpp"
 
 #include <cstring>
@@ -39,13 +39,13 @@ const char* to_string(Kind kind) {
 void require_kind(const Place& place, const void* handle, Kind expected) {
   if (handle == nullptr) throw_invalid_argument(place, to_string(expected), "NULL");
   Kind found{};
-  std::memcpy(&found, handle, sizeof found);  // whatever type it has
+  std::memcpy(&found, handle, sizeof found);  // the first member, whatever type the handle has
   if (found != expected) throw_invalid_argument(place, to_string(expected), to_string(found));
 }
 
 }  // namespace tutti::c_api
 
-using namespace tutti::c_api;  // NOLINT: what follows is their face
+using namespace tutti::c_api;  // NOLINT: the functions below are their C interface
 
 static_assert(TUTTI_EXIT_REQUEUE == tutti::kExitRequeue);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the handles point to. Each begins with its kind, so that a wrong one is recognised.
+// The structs behind the handles. Each begins with its kind, so that a handle of another kind is
+// recognised.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@
 namespace tutti::c_api {
 
 enum class Kind : std::uint32_t {
-  kvstore = 0x7B1A5E01,  // no number that memory is likely to hold otherwise
+  kvstore = 0x7B1A5E01,  // a number that memory is not likely to hold otherwise
   communicator,
   optimizer,
   buffer,
@@ -30,17 +31,17 @@ enum class Kind : std::uint32_t {
   pending,
 };
 
-/// Errors: invalid_argument for NULL, or what is not a handle of this kind.
+/// Errors: invalid_argument for NULL, or a pointer that is not a handle of this kind.
 void require_kind(const Place& place, const void* handle, Kind expected);
 
-/// A handle that a function was given as argument `name`.
+/// The handle that a function was given as its argument `name`.
 template <class Handle>
 Handle& open(const Place& here, const char* name, Handle* handle) {
   require_kind({&here, name}, handle, Handle::kKind);
   return *handle;
 }
 
-/// Ends a handle; NULL is none.
+/// Ends a handle; NULL is no handle.
 template <class Handle>
 void destroy(const Place& here, const char* name, Handle* handle) {
   if (handle != nullptr) delete &open(here, name, handle);
@@ -52,14 +53,14 @@ struct tutti_kvstore {
   static constexpr auto kKind = tutti::c_api::Kind::kvstore;
   tutti::c_api::Kind kind = kKind;
   std::string type;
-  /// Hold shapes for C. An updater may run beside the program's thread.
+  /// Views that hold shapes for C. An updater may run beside the program's thread.
   std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};
   std::mutex mutex_of_views{};
   std::atomic<std::thread::id> updating{};  ///< the thread that runs an updater, if any
-  tutti::LoadResult loaded{};               ///< what the last load found
+  tutti::LoadResult loaded{};               ///< result of the last load
   std::string warnings{};
   struct Keys {
-    std::vector<tutti::Key> keys;  ///< hold the texts of the structs
+    std::vector<tutti::Key> keys;  ///< keys that hold the texts of as_structs
     std::vector<tutti_key> as_structs;
   } keys{};
   std::string statistics{};
@@ -70,7 +71,7 @@ struct tutti_communicator {
   static constexpr auto kKind = tutti::c_api::Kind::communicator;
   tutti::c_api::Kind kind = kKind;
   tutti::Communicator communicator;
-  std::list<std::string> algorithms{};  ///< what has been told: all of it stays valid
+  std::list<std::string> algorithms{};  ///< all texts that were returned, which stay valid
   std::string statistics{};
 };
 

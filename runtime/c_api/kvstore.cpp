@@ -11,7 +11,7 @@
 #include "runtime/c_api/arguments.hpp"
 #include "runtime/c_api/handles.hpp"
 
-using namespace tutti::c_api;  // NOLINT: what follows is their face
+using namespace tutti::c_api;  // NOLINT: the functions below are their C interface
 using tutti::KVStore;
 
 namespace {
@@ -21,7 +21,7 @@ struct BuffersMade {
   tutti_buffer*& rows;
 };
 
-/// Both are made, or none.
+/// Pulls rows into two new buffers; makes both or none.
 void pull_rows(const KVStore& store, const tutti::Key& key, const tutti::ConstTensorView& row_ids,
                tutti::Device device, const BuffersMade& made) {
   tutti::RowSparse pulled;
@@ -32,7 +32,7 @@ void pull_rows(const KVStore& store, const tutti::Key& key, const tutti::ConstTe
   made.ids = ids.release();
 }
 
-/// While it lives, this thread cannot destroy the store.
+/// While an object lives, this thread cannot destroy the store.
 class Running {
  public:
   explicit Running(tutti_kvstore& kv) : kv_(kv) { kv_.updating = std::this_thread::get_id(); }
@@ -44,7 +44,7 @@ class Running {
   tutti_kvstore& kv_;
 };
 
-/// `call` is the C function with its arguments.
+/// Runs an updater. `call` calls the C function with its arguments.
 template <class Call>
 void run(tutti_kvstore& kv, const tutti::Key& key, Call call) {
   const tutti_key given = to_c(key);
@@ -55,7 +55,8 @@ void run(tutti_kvstore& kv, const tutti::Key& key, Call call) {
                      "expected it to return 0, got " + std::to_string(status));
 }
 
-/// Calls `function` with the key and tensors as C structs; anything but 0 is thrown. None for null.
+/// An updater that calls `function` with the key and tensors as C structs, and throws if it returns
+/// anything but 0. No updater for null.
 tutti::Updater make_updater(tutti_kvstore& kv, tutti_updater function, void* user_data) {
   if (function == nullptr) return nullptr;
   return [&kv, function, user_data](const tutti::Key& key, const tutti::ConstTensorView& merged,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that look at a store or a communicator.
+// The functions that report on a store or a communicator.
 #include "tutti/c/observe.h"
 
 #include "runtime/c_api/arguments.hpp"
 #include "runtime/c_api/handles.hpp"
 
-using namespace tutti::c_api;  // NOLINT: what follows is their face
+using namespace tutti::c_api;  // NOLINT: the functions below are their C interface
 using tutti::Communicator;
 using tutti::KVStore;
 

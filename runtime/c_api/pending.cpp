@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous calls. They agree on nothing when they are made: what is wrong on this rank alone is
-// an error here.
+// Asynchronous calls. They do not agree with other ranks when they are made: an error of this rank
+// alone is returned at once.
 #include "tutti/c/pending.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include "runtime/c_api/arguments.hpp"
 #include "runtime/c_api/handles.hpp"
 
-using namespace tutti::c_api;  // NOLINT: what follows is their face
+using namespace tutti::c_api;  // NOLINT: the functions below are their C interface
 using tutti::AsyncOptions;
 using tutti::KVStore;
 

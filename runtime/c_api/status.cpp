@@ -18,7 +18,7 @@ static_assert(TUTTI_ERROR_CORRUPT_FILE == static_cast<int>(ErrorCode::corrupt_fi
 static_assert(TUTTI_ERROR_USER_CODE == static_cast<int>(ErrorCode::user_code));
 static_assert(TUTTI_ERROR_DIVERGENCE == static_cast<int>(ErrorCode::divergence));
 
-/// Kept without allocation, so that it cannot fail.
+/// The last error of a thread. Its text needs no allocation, so keeping it cannot fail.
 struct LastError {
   char text[8192] = {};
   bool recoverable = true;

@@ -9,12 +9,12 @@
 
 namespace tutti::c_api {
 
-/// Where an argument stands: "tutti_kvstore_push: items[1].values[0].dtype". A chain through the
-/// stack, which becomes a text only for an error.
+/// The place of an argument in a call: "tutti_kvstore_push: items[1].values[0].dtype". A chain
+/// through the stack, which becomes a text only for an error.
 struct Place {
   const Place* outer;  ///< null for the function itself
   const char* name;
-  int index = -1;  ///< place in a list; -1 if it is not in one
+  int index = -1;  ///< index in a list; -1 if it is not in one
 
   [[nodiscard]] std::string describe() const;
 };
@@ -23,7 +23,7 @@ struct Place {
 [[noreturn]] void throw_invalid_argument(const Place& place, const std::string& expected,
                                          const std::string& got);
 
-/// Runs `body`; an error's text gets the place in front.
+/// Runs `body`, and puts the place in front of an error's text.
 template <class Body>
 auto in_place(const Place& place, Body&& body) {
   try {
@@ -34,14 +34,14 @@ auto in_place(const Place& place, Body&& body) {
   }
 }
 
-/// The object behind a pointer that may not be null: an argument, or the place of a result.
+/// The object behind a pointer that may not be null: an argument, or the target of a result.
 template <class T>
 T& required(const Place& here, const char* name, T* pointer) {
   if (pointer == nullptr) throw_invalid_argument({&here, name}, "a pointer", "NULL");
   return *pointer;
 }
 
-/// In a handler: keeps the exception for tutti_last_error, and returns its status.
+/// Called in a handler: keeps the exception for tutti_last_error, and returns its status.
 int keep_current_exception(const char* function) noexcept;
 
 /// Runs the body of an exported function: `guarded(__func__, [&](const Place& here) { ... })`.
@@ -55,8 +55,8 @@ int guarded(const char* function, Body&& body) noexcept {
   }
 }
 
-/// What `read` makes of the arguments of a collective call. If it throws, all ranks get the error.
-/// `ranks` is a KVStore or a Communicator.
+/// Returns the arguments of a collective call that `read` converts. If it throws, all ranks get the
+/// error. `ranks` is a KVStore or a Communicator.
 template <class Ranks, class Read>
 auto read_on_all(Ranks& ranks, Read&& read) {
   try {
@@ -67,7 +67,8 @@ auto read_on_all(Ranks& ranks, Read&& read) {
   }
 }
 
-/// Takes part in an agreement with this rank's status. Errors: invalid_argument for an unknown one.
+/// Takes part in an agreement with this rank's status. Errors: invalid_argument for an unknown
+/// status.
 template <class Ranks>
 void agree(const Place& here, Ranks& ranks, int status, const char* text) {
   ranks.agree([&] {

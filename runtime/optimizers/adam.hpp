@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adam, and what is built on its two moments m = b1*m + (1-b1)*g and v = b2*v + (1-b2)*g^2.
+// The optimizers built on Adam's two moments m = b1*m + (1-b1)*g and v = b2*v + (1-b2)*g^2.
 // Below, m^ = m/(1 - b1^t), v^ = v/(1 - b2^t), and l = lr*sqrt(1 - b2^t)/(1 - b1^t).
-// The words of the formulas: include/tutti/optimizers.hpp.
+// The symbols of the formulas: include/tutti/optimizers.hpp.
 #pragma once
 
 #include <cmath>
@@ -149,8 +149,9 @@ struct Adamax : Elementwise<AdamaxOptions> {
 // w -= lr*((1 - mu(t))*gd/(1 - P) + mu(t+1)*m/(1 - P*mu(t+1))) / (sqrt(v^) + epsilon).
 // Source: Dozat, ICLR workshop 2016.
 
-/// mu(t), mu(t+1) and P = mu(1)*...*mu(t), which is not kept from update to update: it is computed
-/// anew from t, up to where another factor no longer changes 1 - P (at most 40 / (1 - beta1)).
+/// The factors mu(t), mu(t+1) and P = mu(1)*...*mu(t) of nadam. P is not kept from update to
+/// update: it is computed anew from t, up to where another factor no longer changes 1 - P (at most
+/// 40 / (1 - beta1)).
 struct Momenta {
   Momenta(const NadamOptions& options, std::uint64_t count) {
     const double fading = power(0.96, options.schedule_decay);
@@ -236,7 +237,7 @@ struct Ftml : Elementwise<FtmlOptions> {
   static void apply(const Options& options, const Update& update) {
     using Real = typename Update::Real;
     const double learning_rate = update.step().learning_rate;
-    if (learning_rate == 0) return update.each(Unchanged<Real>{});  // it is divided by
+    if (learning_rate == 0) return update.each(Unchanged<Real>{});  // it is a divisor
     update.each(FtmlFormula<Real>{update.gradient(), moments_of<Real>(options),
                                   static_cast<Real>(options.beta1),
                                   static_cast<Real>(update.taken(options.beta1) / learning_rate),
@@ -246,7 +247,7 @@ struct Ftml : Elementwise<FtmlOptions> {
 
 // --- the list --------------------------------------------------------------------------------
 
-/// Everything else that the library knows of this family is made from this list.
+/// The optimizers of this family. All else that the library knows of them is made from this list.
 // clang-format off
 #define TUTTI_ADAM_FAMILY(rule) \
   rule(adam, Adam)              \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers with a rate per element from the squares of past gradients.
-// The words of the formulas: include/tutti/optimizers.hpp.
+// The symbols of the formulas: include/tutti/optimizers.hpp.
 #pragma once
 
 #include <cmath>
@@ -50,7 +50,8 @@ struct Adagrad : Elementwise<AdagradOptions> {
 
 template <class Real>
 struct AdadeltaFormula {
-  static constexpr bool kIsLong = true;  ///< its roots take a GPU more registers than others
+  /// Its square roots take a GPU more registers than other formulas.
+  static constexpr bool kIsLong = true;
   Gradient<Real> gradient;
   Real rate;
   Average<Real> average;
@@ -178,7 +179,7 @@ struct Ftrl : Elementwise<FtrlOptions> {
   static void apply(const Options& options, const Update& update) {
     using Real = typename Update::Real;
     const UpdateStep& step = update.step();
-    if (step.learning_rate == 0) return update.each(Unchanged<Real>{});  // it is divided by
+    if (step.learning_rate == 0) return update.each(Unchanged<Real>{});  // it is a divisor
     update.each(FtrlFormula<Real>{update.gradient(), static_cast<Real>(1 / step.learning_rate),
                                   static_cast<Real>(step.weight_decay),
                                   static_cast<Real>(options.lambda1),
@@ -188,7 +189,7 @@ struct Ftrl : Elementwise<FtrlOptions> {
 
 // --- the list --------------------------------------------------------------------------------
 
-/// Everything else that the library knows of this family is made from this list.
+/// The optimizers of this family. All else that the library knows of them is made from this list.
 // clang-format off
 #define TUTTI_ADAPTIVE_FAMILY(rule) \
   rule(adagrad, Adagrad)            \

@@ -147,7 +147,7 @@ std::string help() {
   OptimizerOptions options;
   Schedule schedule;
   OptionFields common = common_fields(options);
-  common.erase(common.begin());  // each optimizer has a learning rate of its own
+  common.erase(common.begin());  // each optimizer has a default of its own for the learning rate
   std::string text = "Optimizers, with the defaults of their options:\n";
   for (const Row& row : rows()) text += "  " + row.name + row.defaults() + "\n";
   LossScale scale;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient descent with and without momentum, and what is built on its step.
-// The words of the formulas: include/tutti/optimizers.hpp.
+// Gradient descent with and without momentum, and optimizers that are built on its step.
+// The symbols of the formulas: include/tutti/optimizers.hpp.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct Descent {
   TUTTI_HOST_DEVICE void operator()(Real g, Real& w) const { w -= rate * gradient.decayed(g, w); }
 };
 
-/// m = momentum*m - rate*gd; w += m
+/// The step m = momentum*m - rate*gd; w += m.
 template <class Real>
 struct DescentWithMomentum {
   Gradient<Real> gradient;
@@ -91,7 +91,7 @@ struct Nag : Elementwise<NagOptions> {
 // m = momentum*m - (1-momentum)*gd; w = (1 - lr*wd_lh)*w + lr*sign(m).
 // Source: Bernstein et al., ICML 2018; wd_lh: Loshchilov and Hutter, ICLR 2019.
 
-/// 0 and NaN are their own sign.
+/// The sign of a value. 0 and NaN are their own sign.
 template <class Real>
 TUTTI_HOST_DEVICE Real sign(Real value) {
   return value > 0 ? Real{1} : value < 0 ? Real{-1} : value;
@@ -146,7 +146,8 @@ struct Signum : Elementwise<SignumOptions> {
 // starts as the weight.
 // Source: Zheng et al., ICML 2017.
 
-/// The gradient as it would be at the present weight, not at the one that it was computed from.
+/// The gradient as it would be at the present weight, instead of the weight that it was computed
+/// from.
 template <class Real>
 struct Compensated {
   Gradient<Real> gradient;
@@ -218,7 +219,8 @@ struct Dcasgd : Elementwise<DcasgdOptions> {
   return mixed ^ (mixed >> 31);
 }
 
-/// By Box and Muller, from two halves of one number: at most 6.7 from 0.
+/// A normal number by the method of Box and Muller, from the two halves of one random number: at
+/// most 6.7 from 0.
 [[gnu::always_inline]] TUTTI_HOST_DEVICE inline double normal(std::uint64_t seed,
                                                               std::uint64_t index) {
   const std::uint64_t bits = splitmix64(seed, index);
@@ -257,7 +259,7 @@ struct Sgld : Elementwise<SgldOptions> {
 
 // --- the list --------------------------------------------------------------------------------
 
-/// Everything else that the library knows of this family is made from this list.
+/// The optimizers of this family. All else that the library knows of them is made from this list.
 // clang-format off
 #define TUTTI_DESCENT_FAMILY(rule) \
   rule(sgd, Sgd)                   \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a formula is, and what formulas are written in: the gradient's preparation, moving averages,
+// Formulas, and the parts that they are written with: the gradient's preparation, moving averages,
 // rates. A formula is an object that a loop on a processor or a GPU calls for every element:
 //
 //   template <class Real>
@@ -11,12 +11,13 @@
 //     }
 //   };
 //
-// Its parameters are g, w and the states; it may leave out the last states. A reference is
-// read and written, a Real only read, NotRead neither. A Position may come first. It returns
-// nothing, or what norm() takes the norm of.
+// Its parameters are g, w and the states; it may leave out the last states. A reference is read and
+// written, a Real only read, NotRead neither. A Position may come first. It returns nothing, or the
+// value whose norm norm() takes.
 //
-// A formula that depends on norms is given as a prologue: called with those that the update has
-// taken so far, in their order, it returns the formula. A GPU has them when the kernel runs.
+// A formula that depends on norms is given as a prologue: called with the norms that the update has
+// taken so far, in their order, it returns the formula. On a GPU they are known when the kernel
+// runs.
 #pragma once
 
 #include <cmath>
@@ -37,7 +38,7 @@ struct Position {
   std::size_t index;
 };
 
-/// A parameter that the formula does not look at.
+/// A parameter that the formula does not read.
 struct NotRead {
   template <class Real>
   TUTTI_HOST_DEVICE NotRead(Real /*value*/) {}  // NOLINT: stands for any value
@@ -50,14 +51,15 @@ struct Norms {
   TUTTI_HOST_DEVICE double operator[](int index) const { return values[index]; }
 };
 
-/// One parameter of a formula.
+/// The use of one parameter by a formula.
 template <class Parameter>
 struct Use {
   static constexpr bool kWritten = std::is_lvalue_reference_v<Parameter>;
   static constexpr bool kRead = !std::is_same_v<Parameter, NotRead>;
 };
 
-/// What a formula's operator() says of its parameters: 0 is g, 1 is w, then the states.
+/// The uses of all parameters, as a formula's operator() declares them: 0 is g, 1 is w, then the
+/// states.
 template <bool kPosition, class Result, class... Parameters>
 struct Uses {
   static constexpr bool kTakesPosition = kPosition;
@@ -80,7 +82,7 @@ using UsesOf = decltype(uses_of<Formula>(&Formula::operator()));
 template <class Formula>
 inline constexpr bool kIsPrologue = std::is_invocable_v<const Formula&, Norms>;
 
-/// The formula itself, or what a prologue makes of the norms.
+/// The formula itself, or the formula that a prologue makes from the norms.
 template <class Formula>
 TUTTI_HOST_DEVICE auto resolved(const Formula& formula, [[maybe_unused]] const Norms& norms) {
   if constexpr (kIsPrologue<Formula>) {
@@ -93,8 +95,8 @@ TUTTI_HOST_DEVICE auto resolved(const Formula& formula, [[maybe_unused]] const N
 template <class Formula>
 using Resolved = decltype(resolved(std::declval<const Formula&>(), std::declval<const Norms&>()));
 
-/// What all optimizers do to a gradient first. All arithmetic in Real, without fused multiply-add,
-/// so that the bits do not depend on the machine. A NaN gradient stays NaN.
+/// The preparation of a gradient by all optimizers. All arithmetic is in Real, without fused
+/// multiply-add, so that the bits do not depend on the machine. A NaN gradient stays NaN.
 template <class Real>
 class Gradient {
  public:
@@ -109,11 +111,11 @@ class Gradient {
     const Real below = value > limit_ ? limit_ : value;
     return below < -limit_ ? -limit_ : below;
   }
-  /// g'
+  /// The prepared gradient g'.
   [[nodiscard]] TUTTI_HOST_DEVICE Real plain(Real g) const { return clip(rescaled(g)); }
-  /// wd*w
+  /// The weight decay wd*w.
   [[nodiscard]] TUTTI_HOST_DEVICE Real decay(Real w) const { return decay_ * w; }
-  /// g' + wd*w
+  /// The gradient with weight decay, g' + wd*w.
   [[nodiscard]] TUTTI_HOST_DEVICE Real decayed(Real g, Real w) const { return plain(g) + decay(w); }
 
  private:
@@ -137,8 +139,8 @@ class Average {
   Real take_;
 };
 
-/// What the numbers of a formula follow from: the common half of an Update of any machine, which
-/// adds each(formula) and norm(formula).
+/// The numbers that formulas are made of: the common part of an Update of any machine, which adds
+/// each(formula) and norm(formula).
 template <class Element>
 class UpdateNumbers {
  public:
@@ -150,7 +152,7 @@ class UpdateNumbers {
   [[nodiscard]] const UpdateStep& step() const { return step_; }
   [[nodiscard]] Gradient<Real> gradient() const { return {options_, step_}; }
   [[nodiscard]] Real rate() const { return static_cast<Real>(step_.learning_rate); }
-  /// 1 - decay^t: what a moving average has taken in so far.
+  /// 1 - decay^t: the weight of the values that a moving average has taken in so far.
   [[nodiscard]] double taken(double decay) const { return 1 - power(decay, step_.count); }
 
   /// Adam's rate: lr*sqrt(1 - beta2^t)/(1 - beta1^t).
@@ -163,7 +165,7 @@ class UpdateNumbers {
   const UpdateStep& step_;
 };
 
-/// Adam's two averages, and what keeps a quotient by a root finite.
+/// Adam's two averages, and the epsilon that keeps a quotient by a root finite.
 template <class Real>
 struct Moments {
   Average<Real> first;
@@ -189,13 +191,13 @@ struct RescaledGradient {
   TUTTI_HOST_DEVICE Real operator()(Real g, NotRead /*w*/) const { return gradient.rescaled(g); }
 };
 
-/// Changes nothing, where a formula cannot be computed.
+/// A formula that changes nothing, for steps at which the real one cannot be computed.
 template <class Real>
 struct Unchanged {
   TUTTI_HOST_DEVICE void operator()(Real /*g*/, NotRead /*w*/) const {}
 };
 
-/// 1 if either norm is 0.
+/// The quotient of two norms; 1 if either is 0.
 TUTTI_HOST_DEVICE inline double norm_ratio(double numerator, double denominator) {
   return numerator == 0 || denominator == 0 ? 1.0 : numerator / denominator;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers whose rate follows from the norms of a whole tensor. A ratio of norms is 1 where a
-// norm is 0. m^ and v^ are those of adam.hpp. The words of the formulas:
-// include/tutti/optimizers.hpp.
+// norm is 0. m^ and v^ are those of adam.hpp.
+// The symbols of the formulas: include/tutti/optimizers.hpp.
 #pragma once
 
 #include "tutti/optimizers/adam_family.hpp"
@@ -16,7 +16,7 @@ namespace tutti::optimizer {
 // Descent with the rate lr*eta*|w| / (|rescale_grad*g| + wd*|w| + epsilon); this g is not clipped.
 // Source: You, Gitman, Ginsburg, arXiv:1708.03888, 2017.
 
-/// The layer's own rate.
+/// The rate of one layer, from its norms.
 struct LarsRate {
   double learning_rate;
   double weight_decay;
@@ -82,7 +82,7 @@ struct Lars : WholeTensor<LarsOptions> {
 // m^ = m and v^ = v.
 // Source: You et al., ICLR 2020.
 
-/// u of the step w -= rate*u, from moments that have been updated.
+/// Computes u of the step w -= rate*u, from moments that have been updated.
 template <class Real>
 struct LambDirection {
   Gradient<Real> gradient;
@@ -95,7 +95,7 @@ struct LambDirection {
   }
 };
 
-/// Updates the moments; its value is u.
+/// Updates the moments; returns u.
 template <class Real>
 struct LambMoments {
   LambDirection<Real> direction;
@@ -118,7 +118,7 @@ struct LambDescent {
   }
 };
 
-/// With the norms of w and of u.
+/// Makes the step from the norms of w and of u.
 template <class Real>
 struct LambStep {
   LambDirection<Real> direction;
@@ -156,7 +156,7 @@ struct Lamb : WholeTensor<LambOptions> {
 // a = m^/D + wd*w; b = g/D + wd*w; w -= lr*(b1*|w|/|a|*a + (1-b1)*|w|/|b|*b).
 // Source: Zheng et al., arXiv:2006.13484, 2020.
 
-/// The two directions that a step goes along, from moments that have been updated.
+/// The two directions of a step, from moments that have been updated.
 template <class Real>
 struct LansDirections {
   Gradient<Real> gradient;
@@ -181,7 +181,7 @@ struct LansDirections {
   }
 };
 
-/// Updates the moments; its value is the direction along the mean.
+/// Updates the moments; returns the direction along the mean.
 template <class Real>
 struct LansMean {
   LansDirections<Real> directions;
@@ -215,7 +215,7 @@ struct LansDescent {
   }
 };
 
-/// A formula of the directions, as soon as the norm of the gradient is known.
+/// A formula of the directions, made once the norm of the gradient is known.
 template <class Formula, class Real>
 struct AlongLans {
   LansDirections<Real> directions;
@@ -225,7 +225,7 @@ struct AlongLans {
   }
 };
 
-/// With the norms of g, of w, and of what LansMean and LansGradient give.
+/// Makes the step from the norms of g, of w, and of the values of LansMean and LansGradient.
 template <class Real>
 struct LansStep {
   LansDirections<Real> directions;
@@ -259,7 +259,7 @@ struct Lans : WholeTensor<LansOptions> {
 
 // --- the list --------------------------------------------------------------------------------
 
-/// Everything else that the library knows of this family is made from this list.
+/// The optimizers of this family. All else that the library knows of them is made from this list.
 // clang-format off
 #define TUTTI_LAYERWISE_FAMILY(rule) \
   rule(lars, Lars)                   \

@@ -16,7 +16,7 @@ void check_loss_scale(const std::string& owner, const LossScale& scale) {
   LossScale copy = scale;
   for (const OptionField& field : dynamic_fields(copy)) {
     check_field(owner + ", loss_scale", field);
-    if (!scale.is_dynamic) return;  // a constant one has the first alone
+    if (!scale.is_dynamic) return;  // a constant scale has only the first field
   }
 }
 

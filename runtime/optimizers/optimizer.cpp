@@ -114,7 +114,8 @@ std::uint64_t Optimizer::fingerprint() const {
     digest.add(std::string_view(name_of(schedule)));
     for (const OptionField& field : optimizer::fields_of(schedule)) add(digest, field);
   }
-  // Where they are not set, the fingerprint is that of checkpoints from before there were any.
+  // Where these options are not set, the fingerprint is that of checkpoints from before they
+  // existed.
   if (options_.clip_global_norm) {
     digest.add(std::string_view("clip_global_norm")).add(*options_.clip_global_norm);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields that the options of all optimizers have, those of the schedules, and those of a loss
+// The fields that the options of all optimizers share, those of the schedules, and those of a loss
 // scale.
 #pragma once
 
@@ -13,7 +13,8 @@
 
 namespace tutti::optimizer {
 
-/// What all options structs have but the schedule and the loss scale, which are not one value.
+/// The fields of all options structs, but for the schedule and the loss scale, which are not one
+/// value.
 template <class Options>
 OptionFields common_fields(Options& options) {
   return {{"learning_rate", &options.learning_rate, &bounds::kNotNegative},
@@ -24,23 +25,24 @@ OptionFields common_fields(Options& options) {
           {"clip_global_norm", &options.clip_global_norm, &bounds::kPositive}};
 }
 
-/// What loss_scale=dynamic adds.
+/// The fields that loss_scale=dynamic adds.
 OptionFields dynamic_fields(LossScale& scale);
 /// Errors  invalid_argument: a value out of its range.
 void check_loss_scale(const std::string& owner, const LossScale& scale);
-/// ",loss_scale=1024", ",loss_scale=dynamic,init_scale=1024".
+/// A loss scale as text, with changed fields: ",loss_scale=1024",
+/// ",loss_scale=dynamic,init_scale=1024".
 std::string changes_text(const LossScale& scale);
 
 OptionFields decay_fields(Schedule& schedule);
 OptionFields warmup_fields(Schedule& schedule);
-/// Both.
+/// The fields of the decay and of the warm-up.
 OptionFields fields_of(Schedule& schedule);
 /// Errors  invalid_argument: a value out of its range, or a warm-up that begins above the base
 /// rate.
 void check_schedule(const std::string& owner, const Schedule& schedule, double base);
-/// One of each kind, with default values.
+/// A schedule of each kind, with default values.
 const std::vector<Schedule>& kinds_of_schedule();
-/// ",schedule=cosine,max_update=100".
+/// A schedule as text, with changed fields: ",schedule=cosine,max_update=100".
 std::string changes_text(const Schedule& schedule);
 
 }  // namespace tutti::optimizer

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rule is: all that the library knows of one optimizer, on CPUs and GPUs alike.
+// Rules: a rule is all that the library knows of one optimizer, on CPUs and GPUs alike.
 //
 //   struct Sgd : Elementwise<SgdOptions> {             // or WholeTensor, if it takes norms
 //     static OptionFields fields(Options& options);    // besides those that all optimizers have
@@ -25,7 +25,7 @@ template <class OwnOptions>
 struct Elementwise {
   using Options = OwnOptions;
   static constexpr bool kElementwise = true;
-  static constexpr int kWeightState = -1;       ///< the state that starts as the weight, or none
+  static constexpr int kWeightState = -1;       ///< the state that starts as the weight; -1: none
   static constexpr bool kUpdatesRows = false;   ///< Optimizer::updates_rows()
   static constexpr bool kDependsOnKey = false;  ///< apply() reads UpdateStep::key
 };
@@ -44,8 +44,8 @@ OptionFields moment_fields(Options& options) {
           {"epsilon", &options.epsilon, &bounds::kPositive}};
 }
 
-/// The second base class of an Optimizer that follows one of this library's rules: how a GPU finds
-/// out which one.
+/// The second base class of an Optimizer that follows one of this library's rules, by which a GPU
+/// finds out which rule it is.
 class FollowsRule {
  public:
   virtual ~FollowsRule() = default;
@@ -72,7 +72,7 @@ inline bool depends_on_key(const Optimizer& optimizer) {
   return found != nullptr && found->depends_on_key();
 }
 
-/// A rule as each() of a family names it.
+/// A rule with its name, as each() of a family passes it on.
 template <class RuleType>
 struct Named {
   using Rule = RuleType;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a rule (rule.hpp) to an Optimizer that runs on a CPU, and to its row in the catalogue.
+// Makes an Optimizer that runs on a CPU from a rule (rule.hpp), and the rule's row in the
+// catalogue.
 #pragma once
 
 #include <memory>
@@ -69,7 +70,7 @@ class RuleOptimizer final : public Optimizer, public Follows<Rule> {
   [[nodiscard]] std::string describe() const override {
     Options now = own_;
     Options defaults;
-    now.learning_rate = defaults.learning_rate = learning_rate();  // the base class writes it
+    now.learning_rate = defaults.learning_rate = learning_rate();  // the base class writes the rate
     return Optimizer::describe() + changes_text(all_fields<Rule>(now), all_fields<Rule>(defaults));
   }
 
@@ -99,7 +100,7 @@ class RuleOptimizer final : public Optimizer, public Follows<Rule> {
     Optimizer::assign_momentum(momentum);
   }
 
-  Options own_;  ///< the common ones among them are read from the base class, where they change
+  Options own_;  ///< fields of the base class change there, and are read there
   Digest own_digest_;
 };
 

@@ -14,13 +14,14 @@ namespace {
 
 using namespace schedule;
 
-/// What the decays do once the warm-up is over.
+/// The decays of a rate once the warm-up is over.
 struct Rate {
   double base;
   std::uint64_t update;
   std::uint64_t warmup_steps;
 
-  /// `shape` of the way that is done, which is from 0 to 1, tells the part of base - final_lr.
+  /// The rate between base and final_lr. `shape` maps the part of the way that is done, from 0 to
+  /// 1, to the part of base - final_lr that is left.
   template <class Shape>
   [[nodiscard]] double between(std::uint64_t max_update, double final_lr, Shape shape) const {
     if (update >= max_update) return final_lr;
@@ -54,7 +55,7 @@ struct Name {
   const char* operator()(const Cosine& /*decay*/) const { return "cosine"; }
 };
 
-/// The names of Warmup::Mode.
+/// The names of Warmup::Mode, in its order.
 constexpr const char* kWarmupModes[] = {"linear", "constant"};
 
 struct FieldsOf {

@@ -15,7 +15,7 @@ constexpr std::size_t kLanes = 32;
 constexpr std::size_t kVectorBytes = 16;
 constexpr std::size_t kThreads = 256;
 
-/// Adds `count` numbers in pairs, in place, to the first; count is a power of two.
+/// Adds `count` numbers in pairs, in place, into the first; count is a power of two.
 inline void add_in_pairs(double* numbers, std::size_t count) {
   for (std::size_t half = count / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) numbers[i] += numbers[i + half];

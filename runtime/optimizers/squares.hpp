@@ -8,9 +8,9 @@
 //   column    its up to 8 elements from first to last, squared in double
 //   tile      the W columns of lane l, which lie side by side, in pairs; then the 32 lanes in pairs
 //   tensor    tiles t, t + 256, ... are added to sum t; then the sums of each 32 in pairs; then
-//   these
+//             these
 //
-// In pairs: those that lie half of them apart, then a quarter, and so on.
+// "In pairs" adds numbers that lie half of them apart, then a quarter, and so on.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@ namespace tutti::optimizer {
 
 inline constexpr std::size_t kSquaresTileBytes = 4096;
 
-/// For floats, how many tiles a tensor of `count` elements has.
+/// The number of tiles of a tensor of floats with `count` elements.
 constexpr std::size_t squares_tiles(DType dtype, std::size_t count) {
   const std::size_t each = kSquaresTileBytes / size_of(dtype);
   return (count + each - 1) / each;
 }
 
-/// Adds the squares of some tiles, of which the last may be short: `tiles` gets one sum for each.
-/// Not finite if an element is not, or is a float64 beyond 1e154.
+/// Adds the squares of some tiles, of which the last may be short: `tiles` gets one sum for each. A
+/// sum is not finite if an element is not, or is a float64 beyond 1e154.
 void add_squares(DType dtype, const std::byte* elements, std::size_t count,
                  std::span<double> tiles);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizers of torch.optim: formulas, order of operations and states are PyTorch's, so that
+// The optimizers of torch.optim. Formulas, order of operations and states are PyTorch's, so that
 // float64 weights stay equal to torch's within rounding. Source of all of them: the functions
-// _single_tensor_* of PyTorch 2.15, torch/optim/*.py. The formulas: include/tutti/optimizers/
-// torch.hpp.
+// _single_tensor_* of PyTorch 2.15, torch/optim/*.py. The formulas:
+// include/tutti/optimizers/torch.hpp.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@
 
 namespace tutti::optimizer {
 
-/// What torch's lerp_ computes: a moving average that does not move if `next` is equal to it.
+/// Computes torch's lerp_: a moving average that does not move if `next` equals it.
 template <class Real>
 struct Mix {
   Real take;
@@ -25,7 +25,7 @@ struct Mix {
   }
 };
 
-/// Where the weight decay goes: into the gradient, or as a factor of the weight.
+/// Applies the weight decay: to the gradient, or as a factor of the weight.
 template <class Real>
 struct TorchDecay {
   Gradient<Real> gradient;
@@ -45,7 +45,7 @@ struct TorchDecay {
 
 // --- torch_sgd -------------------------------------------------------------------------------
 
-/// b = kept*b + taken*gd; w -= rate*b
+/// The step b = kept*b + taken*gd; w -= rate*b.
 template <class Real>
 struct TorchMomentum {
   Gradient<Real> gradient;
@@ -370,7 +370,7 @@ struct TorchAdagradFormula {
   Gradient<Real> gradient;
   Real rate;
   Real kept;
-  Real start;  ///< of the sum, at the first update; 0 later
+  Real start;  ///< start of the sum, at the first update; 0 later
   Real epsilon;
 
   TUTTI_HOST_DEVICE void operator()(Real g, Real& w, Real& h) const {
@@ -423,7 +423,7 @@ struct TorchAdadelta : Elementwise<TorchAdadeltaOptions> {
 
 // --- the list --------------------------------------------------------------------------------
 
-/// Everything else that the library knows of this family is made from this list.
+/// The optimizers of this family. All else that the library knows of them is made from this list.
 // clang-format off
 #define TUTTI_TORCH_FAMILY(rule)     \
   rule(torch_sgd, TorchSgd)          \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One update of a key's elements on a CPU: the one loop that all formulas run in, and the norms.
-// The loop is compiled for the vectors that every processor of the architecture has and, on x86-64,
+// One update of a key's elements on a CPU: the loop in which all formulas run, and the norms. The
+// loop is compiled for the vectors that every processor of the architecture has and, on x86-64,
 // once more for AVX2. An element is computed by the same operations in the same order wherever it
 // lies, so all variants and tails agree in every bit.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace tutti::optimizer {
 
-/// Where the elements of a loop are. `results` is written if the formula gives a result.
+/// The elements of a loop. `results` is written if the formula returns a result.
 template <class Real>
 struct LoopData {
   std::size_t first;
@@ -30,8 +30,8 @@ struct LoopData {
   std::size_t count;
 };
 
-// Local copies of all pointers, and a formula by value: nothing that is stored to can be one of
-// them. `ivdep`: no tensor overlaps another.
+// Pointers are copied to local variables, and the formula is a copy, so that nothing that is stored
+// to can be one of them. `ivdep`: no tensor overlaps another.
 template <class Real, class Formula, std::size_t... S>
 [[gnu::always_inline]] inline void run_inline(const LoopData<Real>& data, Formula formula,
                                               std::index_sequence<S...> /*states*/) {
@@ -81,7 +81,7 @@ void run_loop(const LoopData<Real>& data, Formula formula) {
   run_plain(data, formula, states);
 }
 
-/// One update of one range of a key, or of the whole key: what a rule is applied to.
+/// An update of one range of a key, or of the whole key, that a rule is applied to.
 template <class Element>
 class Update : public UpdateNumbers<Element> {
  public:
@@ -96,7 +96,7 @@ class Update : public UpdateNumbers<Element> {
     run_loop(data(0, range_.weight.size(), nullptr), resolved(formula, Norms{norms_.data()}));
   }
 
-  /// Takes the Euclidean norm of what the formula gives. Element i is added to sum i % kLanes, in
+  /// Takes the Euclidean norm of the formula's results. Element i is added to sum i % kLanes, in
   /// double, and the sums in pairs: one order for all processors.
   template <class Formula>
   void norm(const Formula& prologue) const {
@@ -134,7 +134,7 @@ class Update : public UpdateNumbers<Element> {
   }
 
   const ElementRange<Real>& range_;
-  mutable std::array<Real*, Optimizer::kMostStates> states_{};  ///< the states of the present loop
+  mutable std::array<Real*, Optimizer::kMostStates> states_{};  ///< states of the present loop
   mutable std::array<double, Norms::kMost> norms_{};
   mutable std::size_t num_norms_ = 0;
 };

@@ -9,7 +9,7 @@ void OptimizerUses::add(const std::shared_ptr<const Wait>& wait) {
   waits_.push_back(wait);
 }
 
-/// Without the lock: a push that is waited for may end a use.
+/// Waits without the lock, since a push that is waited for may end a use.
 std::unique_lock<std::mutex> OptimizerUses::wait() const {
   std::vector<std::shared_ptr<const Wait>> waits;
   {

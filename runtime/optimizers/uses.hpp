@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which stores run an optimizer: pushes that are under way read its options, so who changes these
-// waits for them first.
+// The stores that run an optimizer. Pushes under way read its options, so a call that changes these
+// waits for the pushes first.
 #pragma once
 
 #include <functional>
@@ -12,14 +12,14 @@
 
 namespace tutti {
 
-/// Any thread.
+/// The uses of one optimizer by stores. Any thread.
 class OptimizerUses {
  public:
   using Wait = std::function<void()>;
 
   void add(const std::shared_ptr<const Wait>& wait);
-  /// Returns when no push of any store is under way. Called by a push of the same group, it does
-  /// not wait for that. Options are the caller's alone to change as long as it holds the lock.
+  /// Returns when no push of any store is under way. A call by a push does not wait for pushes of
+  /// the same group. Only the caller may change options as long as it holds the lock.
   [[nodiscard]] std::unique_lock<std::mutex> wait() const;
 
  private:
@@ -28,8 +28,8 @@ class OptimizerUses {
   std::vector<std::weak_ptr<const Wait>> waits_;  ///< empty once the use has ended
 };
 
-/// A store runs the optimizer while this lives. `wait` returns when none of its pushes is under
-/// way, and may be called when the store is gone.
+/// A store runs the optimizer while an object of this class lives. `wait` returns when none of its
+/// pushes is under way, and may be called when the store is gone.
 class OptimizerUse {
  public:
   OptimizerUse(const Optimizer& optimizer, OptimizerUses::Wait wait)

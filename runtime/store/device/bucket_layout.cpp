@@ -21,7 +21,7 @@ std::size_t rounded(std::size_t bytes, std::size_t unit = gpus::kGrain) {
 
 std::size_t bytes_of(const gpus::TensorRow& key) { return key.count * size_of(key.dtype); }
 
-/// Bytes of all keys, laid out as small ones.
+/// The bytes of all keys, if they are laid out as small ones.
 std::size_t bytes_as_small(std::span<const gpus::TensorRow> keys, std::size_t unit) {
   std::size_t bytes = 0;
   for (const DType dtype : kDTypes) {
@@ -58,8 +58,8 @@ BucketLayout::BucketLayout(std::span<const gpus::TensorRow> keys, const LayoutTr
   cut_rounds(num_small_sums);
 }
 
-/// By type, so that each type is one sum over the ranks. A key's sum begins at a multiple of the
-/// grain. All ranks have one layout of small keys.
+/// Lays out small keys by type, so that each type is one sum over the ranks. A key's sum begins at
+/// a multiple of the grain. All ranks have one layout of small keys.
 std::size_t BucketLayout::lay_out_small(std::span<const gpus::TensorRow> keys,
                                         const LayoutTraits& traits) {
   const Memory memory = reads_peer_windows_ ? Memory::peer_window : Memory::bucket;
@@ -83,9 +83,10 @@ std::size_t BucketLayout::lay_out_small(std::span<const gpus::TensorRow> keys,
   return end;
 }
 
-/// Behind the small keys: in the window of the rounds, if there are rounds, and else, or where a
-/// launch sums several values beforehand, behind it. Which round a key is in is the same on all
-/// ranks, where in the bucket is not: another rank may have one value where this one has several.
+/// Places large keys behind the small ones: in the window of the rounds, if there are rounds, and
+/// else, or where a launch sums several values beforehand, behind that window. A key's round is the
+/// same on all ranks, but its place in the bucket is not: another rank may have one value where
+/// this one has several.
 void BucketLayout::place_large(std::span<const gpus::TensorRow> keys, const LayoutTraits& traits) {
   const bool has_rounds = traits.use == SumUse::update;
   std::size_t round = 0;

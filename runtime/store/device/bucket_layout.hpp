@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a push on a GPU sums its keys over the ranks: which launches, sums over the ranks and
-// rounds it has. It is computed from the sizes and types of the keys and how many values each has,
-// and touches no memory: what it gives are offsets.
+// The layout of a push on a GPU: which launches, sums over the ranks and rounds it has, and where
+// each key is summed. It is computed from the sizes and types of the keys and the number of values
+// of each, and touches no memory: its results are offsets.
 //
 //   bucket    | small keys of float16 | of float32 | ... | sums of large keys |
 //               one sum over the ranks for each type       one for each key
@@ -33,15 +33,15 @@ namespace tutti {
 /// The use of the sums of a push's keys.
 enum class SumUse {
   assign,           ///< a sum is the new value of its replica
-  update,           ///< an optimizer's, for each key by itself
-  update_together,  ///< an optimizer's, which needs all sums at once: a norm of all gradients
-  call_updater      ///< the program's updater, which is given sums that have been made
+  update,           ///< an optimizer takes it, for each key by itself
+  update_together,  ///< an optimizer needs all sums at once: a norm of all gradients
+  call_updater      ///< the program's updater is given sums that have been made
 };
 
 /// The inputs of a layout besides the keys. Equal on all ranks.
 struct LayoutTraits {
   bool takes_inputs = false;          ///< the reducer sums a value from where it is
-  std::size_t peer_window_bytes = 0;  ///< of memory that the kernels of all ranks read; 0: none
+  std::size_t peer_window_bytes = 0;  ///< memory that the kernels of all ranks read; 0: none
   std::size_t unit = 256;  ///< bytes that a sum over the ranks of small keys is a multiple of
   SumUse use = SumUse::assign;
 };
@@ -58,8 +58,8 @@ class BucketLayout {
     Memory memory = Memory::bucket;
     std::size_t offset = 0;   ///< from the memory's begin; 0 of a replica
     bool is_large = false;    ///< it is a sum over the ranks by itself
-    bool is_launched = true;  ///< a launch puts the sum of this rank's values there before
-    std::size_t index = 0;    ///< in launched(), or else in rank_sums()
+    bool is_launched = true;  ///< a launch puts the sum of this rank's values there first
+    std::size_t index = 0;    ///< its index in launched(), or else in rank_sums()
     std::size_t round = 0;
   };
 
@@ -74,27 +74,27 @@ class BucketLayout {
     bool is_large = false;
   };
 
-  /// The next sums over the ranks, which are one call, and the keys whose launch of updates
-  /// follows.
+  /// The next sums over the ranks, which are one call, and the keys that the launch of updates
+  /// behind it takes.
   struct Round {
     std::size_t num_rank_sums = 0;
-    std::vector<std::size_t> keys;  ///< none that is assigned where its sum is made
+    std::vector<std::size_t> keys;  ///< without keys that are assigned where their sums are made
   };
 
   BucketLayout() = default;
-  /// Nothing is summed over ranks: one round, whose launch takes the values of all keys.
+  /// A layout without sums over ranks: one round, whose launch takes the values of all keys.
   explicit BucketLayout(std::size_t num_keys);
   BucketLayout(std::span<const gpus::TensorRow> keys, const LayoutTraits& traits);
 
   [[nodiscard]] bool has_sums() const { return !sums_.empty(); }
-  /// The launch of updates sums over the ranks itself, from the windows of all of them.
+  /// True if the launch of updates sums over the ranks itself, from the windows of all of them.
   [[nodiscard]] bool reads_peer_windows() const { return reads_peer_windows_; }
-  /// One for each key; empty without sums.
+  /// The place of each key's sum; empty without sums.
   [[nodiscard]] std::span<const KeySum> sums() const { return sums_; }
   /// Keys whose values are summed by a launch, in the order of its rows.
   [[nodiscard]] std::span<const std::size_t> launched() const { return launched_; }
   [[nodiscard]] std::span<const RankSum> rank_sums() const { return rank_sums_; }
-  /// At least one, if there are keys.
+  /// The rounds of the push: at least one, if there are keys.
   [[nodiscard]] std::span<const Round> rounds() const { return rounds_; }
   [[nodiscard]] std::size_t bucket_bytes() const { return bucket_bytes_; }
 

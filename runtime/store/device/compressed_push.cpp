@@ -25,7 +25,7 @@ void CompressedPush::take_bucket(int device, std::byte* memory, std::size_t byte
   group_.copy(view_of(bucket.host->bytes(), bytes, cpu()), view_of(memory, bytes, gpu(device)));
 }
 
-/// The sum takes the gradient's place.
+/// Adds a key, whose sum over the ranks takes the place of its gradient.
 void CompressedPush::add(Entry& entry, const std::byte* place, const gpus::TensorRow& values) {
   Bucket& bucket = buckets_.at(entry.replica.device().index);
   std::byte* const memory = bucket.host->bytes() + (place - bucket.begin);

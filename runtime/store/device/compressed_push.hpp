@@ -30,30 +30,32 @@ class CompressedPush {
   CompressedPush(Group& group, const GradientCompression& compression)
       : group_(group), compressed_sum_(group, compression), packing_(group, compression) {}
 
-  /// See CompressedSum.
+  /// True if pushes are compressed: see CompressedSum.
   [[nodiscard]] bool is_on() const { return compressed_sum_.is_on(); }
-  /// Nobody needs the sum of this rank's values in a bucket.
+  /// True if GPUs pack the values, so that this rank's sums are not needed in a bucket.
   [[nodiscard]] bool packs_on_gpu() const { return packing_.is_on(); }
 
-  /// A push begins: nothing is in a bucket.
+  /// Begins a push: no bucket has anything.
   void clear();
   /// The bucket of a GPU: float32, where the sums over ranks go. Unless packs_on_gpu(), it has the
-  /// gradients when what is in the stream has run, which is waited for.
-  /// Errors: out_of_memory, timeout, communication (the group has failed).
+  /// gradients once the work in the stream has run, which is waited for. Errors: out_of_memory,
+  /// timeout, communication (the group has failed).
   void take_bucket(int device, std::byte* bucket, std::size_t bytes);
-  /// A key on a GPU, its place in the bucket, and its values as Kernels::sum() takes them. In the
-  /// order of the push. Errors: as take_bucket().
+  /// Adds a key on a GPU, its place in the bucket, and its values as Kernels::sum() takes them. In
+  /// the order of the push. Errors: those of take_bucket().
   void add(Entry& entry, const std::byte* place, const gpus::TensorRow& values);
-  /// Packs the gradients of these entries, one for each add(). Local. Errors: as take_bucket().
+  /// Packs the gradients of these entries, one for each add(). Local. Errors: those of
+  /// take_bucket().
   void stage(std::span<Entry* const> entries);
 
   /// Sums over the ranks. Collective: the operation carries the agreement of a push of the entries.
   void sum(collectives::Operation operation, std::span<Entry* const> entries);
-  /// After the sum, in the order of the GPUs' streams: takes what was sent from the residuals that
-  /// are there, and puts the sums into the buckets. Errors: as take_bucket().
+  /// Called after the sum: takes the values that were sent from residuals on GPUs, and puts the
+  /// sums into the buckets, in the order of the GPUs' streams. Errors: those of take_bucket().
   void finish();
 
-  /// After a failure: to free what a stream uses would wait for the stream.
+  /// Keeps memory of streams until the process ends, after a failure: freeing it would wait for the
+  /// streams.
   void leak_until_exit() { packing_.leak_until_exit(); }
 
  private:
@@ -67,7 +69,7 @@ class CompressedPush {
   Group& group_;
   CompressedSum compressed_sum_;
   DevicePacking packing_;
-  std::map<int, Bucket> buckets_;  ///< by device; without bytes: not of this push
+  std::map<int, Bucket> buckets_;  ///< by device; those without bytes have no keys of this push
   std::vector<collectives::Segment> segments_;
 };
 

@@ -12,16 +12,17 @@ namespace tutti {
 
 class DeviceCopies {
  public:
-  /// False, and nothing added, if the two are not of one type on one GPU.
+  /// Adds a copy. Returns false, and adds nothing, if the two are not of one type on one GPU.
   bool add(const ConstTensorView& from, const TensorView& to);
-  /// Elements of one type, both on `device`. What goes on where the last ones added ended, on both
-  /// sides, is copied with them.
+  /// Adds a copy of elements of one type, both on `device`. Elements that follow those of the last
+  /// add(), on both sides, are copied together with them.
   void add(int device, const std::byte* from, std::byte* to, std::size_t count, DType dtype);
-  /// Puts what was added into the devices' streams.
+  /// Puts all copies that were added into the devices' streams.
   void run();
-  /// Nothing is added. A call that failed before run() leaves what it has added.
+  /// Forgets copies that were added. A call that failed before run() leaves them.
   void clear();
-  /// After a failure: to free what a stream uses would wait for the stream.
+  /// Keeps memory of streams until the process ends, after a failure: freeing it would wait for the
+  /// streams.
   void leak_until_exit();
 
  private:

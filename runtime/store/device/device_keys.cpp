@@ -22,7 +22,8 @@ void DeviceKeys::add(Entry& entry) {
                    .dtype = entry.dtype()});
 }
 
-/// A full row is summed into memory of its own, which is the row's first input then.
+/// Adds a value to the last row. The inputs of a full row are summed into memory of their own,
+/// which becomes its first input.
 void DeviceKeys::add_value(const std::byte* value) {
   gpus::TensorRow& row = rows_.back();
   if (row.num_inputs == gpus::TensorRow::kMostInputs) {
@@ -74,7 +75,8 @@ void DeviceKeys::lay_out(const LayoutTraits& traits, bool may_shrink) {
 
 void DeviceKeys::make_bucket(bool may_shrink) {
   if (layout_.reads_peer_windows()) return;
-  const std::size_t bytes = std::max(layout_.bucket_bytes(), gpus::kGrain);  // places of no element
+  // At least one grain, for keys without elements.
+  const std::size_t bytes = std::max(layout_.bucket_bytes(), gpus::kGrain);
   const std::size_t there = bucket_ ? bucket_->size_bytes() : 0;
   const bool is_much_larger = may_shrink && there > 2 * bytes;
   if (there >= bytes && !is_much_larger) return;
@@ -82,7 +84,8 @@ void DeviceKeys::make_bucket(bool may_shrink) {
   bucket_ = Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::uint8, gpu(device_));
 }
 
-/// The launch of values, and the sums over the ranks, which read a large key where its value is.
+/// Makes the launch of values, and the sums over the ranks, which read a large key where its value
+/// is.
 void DeviceKeys::add_sums() {
   value_rows_.clear();
   sums_.clear();
@@ -97,7 +100,8 @@ void DeviceKeys::add_sums() {
   }
 }
 
-/// The rows of updates, which would read the sums in this rank's window, sum those of all ranks.
+/// Makes the rows of updates read the windows of all ranks, where they would read this rank's, so
+/// that they sum over the ranks.
 void DeviceKeys::read_peer_windows() {
   const std::span<std::byte* const> windows = sum_over_ranks_.windows(device_);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
@@ -153,8 +157,8 @@ void DeviceKeys::sum_over_ranks() {
   sum_over_ranks_.allreduce(gpus_, device_, first_sums());
 }
 
-/// Without a schedule only the counts change from push to push, unless the program changes the
-/// optimizer.
+/// Sets the steps. Without a schedule only the counts change from push to push, unless the program
+/// changes the optimizer.
 void DeviceKeys::set_steps(const Optimizer& optimizer, std::uint64_t most_updates, double factor) {
   const bool has_schedule = optimizer.options().schedule.has_value();
   const std::uint64_t fingerprint = optimizer.fingerprint();

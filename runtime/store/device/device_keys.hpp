@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a push that are on one GPU: their rows, the memory that their sums are made in, and
-// the launches. Key i is entries()[i].
+// The keys of a push that are on one GPU: their rows, the memory of their sums, and the launches.
+// Key i is entries()[i].
 #pragma once
 
 #include <cstdint>
@@ -29,44 +29,45 @@ class DeviceKeys {
   [[nodiscard]] bool empty() const { return entries_.empty(); }
   [[nodiscard]] std::span<Entry* const> entries() const { return entries_; }
 
-  // A push is made ready by the calls below, in this order. Local. Errors: out_of_memory.
+  // The calls below prepare a push, in this order. Local. Errors: out_of_memory.
 
   void clear();
   void add(Entry& entry);
   /// Gives the last key its next value: memory of this GPU that stays as it is until the push has
-  /// run. More values than a launch takes are summed here.
+  /// run. Values beyond those that a launch takes are summed here.
   void add_value(const std::byte* value);
-  /// Keeps the copy of a value that was elsewhere; see drop_moved().
+  /// Keeps the copy of a value from elsewhere until drop_moved().
   const std::byte* keep(Tensor moved);
   /// Gives the keys their states of the optimizer.
   void start_states(Group& group, const Optimizer& optimizer);
-  /// The sums of keys are made and given to updates as this says; without it each update takes the
-  /// values of its key. `may_shrink`: the bucket had keys that it may have no more.
+  /// Lays the keys out for a push that makes sums and gives them to updates. `may_shrink`: the
+  /// bucket may be larger than it needs to be, because of keys of earlier pushes.
   void lay_out(const LayoutTraits& traits, bool may_shrink);
   void lay_out_without_sums();
-  /// Makes the launches. `sums_values`: sum_values() is one of them.
+  /// Makes the launches. `sums_values`: sum_values() will be called.
   void prepare(const UpdateRule& rule, bool sums_values);
-  /// A key's one value is elsewhere than in the last push, whose keys and launches stand. prepare()
-  /// follows.
+  /// Replaces a key's only value, which is elsewhere than in the last push, whose keys and launches
+  /// stay valid. prepare() follows.
   void replace_value(std::size_t key, const std::byte* value);
 
-  // Then, in the order of the device's stream:
+  // The calls that carry the push out, in the order of the device's stream:
 
-  /// Sums this rank's values, where lay_out() has put them.
+  /// Sums this rank's values, in the places of the layout.
   void sum_values();
-  /// Sums the keys of the first round over the ranks; or begins to let the launch of updates read
-  /// the windows of all ranks. Collective. Errors: as gpus::Reducer.
+  /// Sums the keys of the first round over the ranks; or prepares the launch of updates to read the
+  /// windows of all ranks. Collective. Errors: those of gpus::Reducer.
   void sum_over_ranks();
-  /// How the next update() updates: by an optimizer whose gradients are multiplied by `factor`.
+  /// Sets the steps of the next update() by an optimizer, whose gradients are multiplied by
+  /// `factor`.
   void set_steps(const Optimizer& optimizer, std::uint64_t most_updates, double factor);
   /// Updates the replicas by the optimizer: the first round's, then each further round's behind its
-  /// sum over the ranks. Collective where there are several rounds. Errors: as gpus::Reducer.
+  /// sum over the ranks. Collective where there are several rounds. Errors: those of gpus::Reducer.
   void update(const Optimizer& optimizer);
-  /// Assigns what is not summed in its replica.
+  /// Assigns the sums that are not made in replicas.
   void assign();
   void drop_moved() { moved_.clear(); }
 
-  /// The memory that a key's sum is made in, after lay_out().
+  /// The memory of a key's sum, after lay_out().
   [[nodiscard]] std::byte* sum_of(std::size_t key);
   /// The row that sums the values of a small key.
   [[nodiscard]] const gpus::TensorRow& values_of(std::size_t key) const {
@@ -77,15 +78,15 @@ class DeviceKeys {
   [[nodiscard]] std::span<const gpus::Sum> first_sums() const;
   [[nodiscard]] bool has_moved() const { return !moved_.empty(); }
 
-  /// The squares of all sums, on their way to the host; with a GradientScaler.
+  /// Launches the squares of all sums, which then come to the host; with a GradientScaler.
   void launch_squares() { squares_->launch(rounds_[0].rows); }
   [[nodiscard]] const DeviceSquares& squares() const { return *squares_; }
 
  private:
-  /// One launch of updates. Kept from push to push: to free its memory waits for the GPU.
+  /// One launch of updates. Kept from push to push, since freeing its memory waits for the GPU.
   struct UpdateLaunch {
     std::vector<gpus::TensorRow> rows;
-    std::vector<UpdateStep> steps;  ///< of each row, with an optimizer
+    std::vector<UpdateStep> steps;  ///< the step of each row, with an optimizer
     std::unique_ptr<gpus::LaunchTable> table;
   };
 
@@ -101,16 +102,16 @@ class DeviceKeys {
   int device_;
   gpus::SumOverRanks& sum_over_ranks_;
   std::vector<Entry*> entries_;
-  std::vector<gpus::TensorRow> rows_;  ///< of each key, until they are in rounds
-  std::vector<Tensor> moved_;          ///< values that were elsewhere
+  std::vector<gpus::TensorRow> rows_;  ///< the row of each key, until it is in a round
+  std::vector<Tensor> moved_;          ///< copies of values from elsewhere
   std::vector<std::unique_ptr<gpus::LaunchTable>> partial_;  ///< sums of some of a key's values
-  std::size_t num_partial_ = 0;                              ///< how many this push uses
+  std::size_t num_partial_ = 0;                              ///< number of them that this push uses
 
   BucketLayout layout_;
   std::optional<Tensor> bucket_;
-  std::vector<gpus::TensorRow> value_rows_;  ///< of layout_.launched()
+  std::vector<gpus::TensorRow> value_rows_;  ///< rows of layout_.launched()
   std::unique_ptr<gpus::LaunchTable> value_table_;
-  std::vector<gpus::Sum> sums_;  ///< of layout_.rank_sums()
+  std::vector<gpus::Sum> sums_;  ///< the sums of layout_.rank_sums()
   std::vector<UpdateLaunch> rounds_;
   std::optional<std::uint64_t> stepped_;  ///< fingerprint of the optimizer that made the steps
   std::unique_ptr<DeviceSquares> squares_;

@@ -12,7 +12,7 @@ namespace {
 
 using gpus::Packing;
 
-/// What kernels have of a compression.
+/// The kernels' packing for a compression; none if they have no such packing.
 struct PackingOf {
   using Found = std::optional<Packing>;
   Found operator()(const compression::TwoBit& options) const {
@@ -63,7 +63,7 @@ std::byte* DevicePacking::residual_of(Entry& entry) {
 }
 
 void DevicePacking::add(Entry& entry, const gpus::TensorRow& values) {
-  if (values.count == 0) return;  // it has no residual, as on the cpu
+  if (values.count == 0) return;  // it has no residual, as on the CPU
   const collectives::Codec& codec = *compression_.codec_of(compression::Leg::all);
   const int device = entry.replica.device().index;
   const std::size_t bytes = codec.packed_bytes(values.count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a push of keys on GPUs sends, packed by the GPUs: only packed bytes come to the host.
+// Compression of keys on GPUs, by the GPUs: only packed bytes come to the host.
 //
 //   GPU    values + residual -> packed         residual = what was not sent, once all ranks agree
 //                                 |  one copy for keys that follow one another on a GPU
@@ -25,31 +25,33 @@ class DevicePacking {
   DevicePacking(Group& group, const GradientCompression& compression)
       : group_(group), compression_(compression) {}
 
-  /// False of what the host packs: topk, and all formats with leg=between, which packs sums that
-  /// are made on the host.
+  /// False for compressions by the host: topk, and all formats with leg=between, which pack sums
+  /// that are made on the host.
   [[nodiscard]] bool is_on() const;
 
-  /// A push begins.
+  /// Begins a push.
   void clear();
-  /// A key, and its values as Kernels::sum() takes them. In the order of the push.
-  /// Errors  out_of_memory for a residual; what Group::copy() throws.
+  /// Adds a key, and its values as Kernels::sum() takes them. In the order of the push. Errors:
+  /// out_of_memory for a residual; those of Group::copy().
   void add(Entry& entry, const gpus::TensorRow& values);
   /// Launches the packing on each GPU; changes no residual. Errors: out_of_memory.
   void pack();
-  /// Brings what is packed to the host, key after key, and waits for it. Errors: as Group::copy().
+  /// Copies the packed bytes to the host, key after key, and waits for them. Errors: those of
+  /// Group::copy().
   void bring(std::byte* packed);
-  /// Takes what was sent from the residuals, in the order of the GPUs' streams.
+  /// Takes the values that were sent from the residuals, in the order of the GPUs' streams.
   void feed_back();
 
-  /// After a failure: to free what a stream uses would wait for the stream.
+  /// Keeps memory of streams until the process ends, after a failure: freeing it would wait for the
+  /// streams.
   void leak_until_exit();
 
  private:
   /// The keys of the push that are on one GPU, and their packed bytes.
   struct PackedKeys {
     std::vector<gpus::TensorRow> rows;
-    std::vector<std::size_t> places;  ///< of each row's packed bytes
-    std::optional<Tensor> packed;     ///< has the places of all keys; keeps its size
+    std::vector<std::size_t> places;  ///< offset of each row's packed bytes
+    std::optional<Tensor> packed;     ///< the packed bytes of all keys; keeps its size
     std::unique_ptr<gpus::LaunchTable> table;
   };
   /// Packed bytes of one GPU that lie together.
@@ -63,9 +65,9 @@ class DevicePacking {
   Group& group_;
   const GradientCompression& compression_;
   std::shared_ptr<gpus::Gpus> gpus_;
-  std::map<int, PackedKeys> work_;  ///< by device; without rows: not of this push
+  std::map<int, PackedKeys> work_;  ///< by device; those without rows have no keys of this push
   std::vector<Run> runs_;
-  std::size_t bytes_ = 0;  ///< of all keys
+  std::size_t bytes_ = 0;  ///< packed bytes of all keys
 };
 
 }  // namespace tutti

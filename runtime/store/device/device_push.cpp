@@ -7,7 +7,7 @@
 //   peer windows   values -> own window, begin_reading(), windows of all ranks -> update
 //   compressed     values -> packed -> hosts, sum by the hosts -> bucket -> update
 //
-// BucketLayout says which, from what is the same on all ranks.
+// BucketLayout chooses the way, by facts that are the same on all ranks.
 #include "runtime/store/device/device_push.hpp"
 
 #include <algorithm>
@@ -22,12 +22,13 @@
 
 namespace tutti {
 
-/// Several ranks sum in the bucket; an updater and a compression are given a sum, too.
+/// True if the push makes sums in a bucket: several ranks do, and an updater or a compression is
+/// given a sum, too.
 bool DevicePush::needs_sums() const {
   return group_.topology().size > 1 || store_.rule.updater() != nullptr || compressed_push_.is_on();
 }
 
-/// GPUs that pack sum the values themselves.
+/// True if a launch sums this rank's values. GPUs that pack sum the values themselves.
 bool DevicePush::sums_values() const { return needs_sums() && !compressed_push_.packs_on_gpu(); }
 
 LayoutTraits DevicePush::layout_traits() const {
@@ -43,15 +44,15 @@ LayoutTraits DevicePush::layout_traits() const {
   return traits;
 }
 
-/// True of memory that is part of no replica. Values often lie side by side.
+/// True for memory that is part of no replica. Values often lie side by side.
 bool DevicePush::is_apart(const std::byte* memory) {
   if (gap_.has(memory)) return true;
   gap_ = store_.table.gap_around(memory);
   return gap_.has(memory);
 }
 
-/// A value that is elsewhere, or in another key's replica, which this push changes, is copied
-/// first.
+/// The value in memory of the GPU. A value that is elsewhere, or in another key's replica, which
+/// this push changes, is copied first.
 const std::byte* DevicePush::value_on(DeviceKeys& keys, const PushItem& item,
                                       const ConstTensorView& value) {
   const Device device = gpu(keys.device());
@@ -75,7 +76,7 @@ void DevicePush::add(const PushItem& item) {
   for (const ConstTensorView& value : item.values) keys.add_value(value_on(keys, item, value));
 }
 
-/// Takes new values of the same keys as last time, one for each key. False if a value has to be
+/// Takes new values of the keys of the last push, one for each key. False if a value has to be
 /// moved, and then the launches are made anew.
 bool DevicePush::replace_values() {
   std::map<int, std::size_t> next;
@@ -90,9 +91,11 @@ bool DevicePush::replace_values() {
   return true;
 }
 
-/// A push may have failed since they were made: then the plan has gone on without them.
+/// True if this push can use the launches of the last one. A push may have failed since they were
+/// made: then there is a newer plan without them.
 bool DevicePush::takes_launches_again() {
-  const bool had_launches = std::exchange(has_launches_, false);  // until this has come to its end
+  // Until this function has come to its end.
+  const bool had_launches = std::exchange(has_launches_, false);
   const std::uint64_t before = std::exchange(launched_plan_, plan_.number());
   const Device first = plan_.items().front().entry->replica.device();
   gpus::SumTraits traits;
@@ -143,14 +146,14 @@ void DevicePush::take_launches() {
   may_shrink_ = false;
 }
 
-/// This rank's values are packed before the ranks agree, as those of keys on the cpu are: packing
-/// changes no residual.
+/// Packs this rank's values before the ranks agree, like those of keys on the CPU: packing changes
+/// no residual.
 void DevicePush::stage_compressed() {
   const gpus::NamedRange range(gpus_->accelerator(), "compression of values");
   compressed_push_.clear();
   for_each_gpu([&](DeviceKeys& keys) {
     if (sums_values()) keys.sum_values();
-    const auto sums = keys.first_sums();  // one, since all keys are small, and of float32
+    const auto sums = keys.first_sums();  // one sum, since all keys are small, and of float32
     const std::size_t elements = sums.empty() ? 0 : sums.front().count;
     compressed_push_.take_bucket(keys.device(), keys.bucket(), elements * sizeof(float));
   });
@@ -180,7 +183,7 @@ void DevicePush::sum_and_update() {
   if (!compressed_push_.is_on()) sum_over_ranks_.finish();
 }
 
-/// The sum's own announcement is the agreement.
+/// Sums compressed values. The sum's own announcement is the agreement.
 void DevicePush::sum_compressed() {
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
   group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
@@ -199,9 +202,9 @@ void DevicePush::sum() {
   });
 }
 
-/// 1 without a GradientScaler; none if it finds that the gradients are not finite, and then nothing
-/// is updated. It waits for the GPUs, and adds the squares of the keys in the order of their
-/// updates, as a push on the cpu does.
+/// The factor of the gradients besides rescale_grad: 1 without a GradientScaler; none if the
+/// gradients are not finite, and then nothing is updated. Waits for the GPUs, and adds the squares
+/// of the keys in the order of their updates, as a push on the CPU does.
 std::optional<double> DevicePush::gradient_factor() {
   if (store_.rule.scaler == nullptr) return 1;
   const gpus::NamedRange range(gpus_->accelerator(), "norm of the gradients");
@@ -212,7 +215,7 @@ std::optional<double> DevicePush::gradient_factor() {
       if (i == 0) await_squares(keys);
       squares += keys.squares().values()[i];
     });
-    sum_over_ranks_.check();  // a sum that was aborted has ended, too
+    sum_over_ranks_.check();  // a sum that was aborted also ends the wait
   });
   return store_.rule.scaler->take(squares, group_, plan_.entries());
 }
@@ -223,8 +226,8 @@ void DevicePush::await_squares(const DeviceKeys& keys) {
       [&] { return "norm of the gradients on " + to_string(gpu(keys.device())); });
 }
 
-/// The number of updates that a schedule goes by, before any key of the push is updated, whichever
-/// GPU it is on; 0 without a schedule.
+/// The number of updates for a schedule, before any key of the push is updated, whichever GPU it is
+/// on; 0 without a schedule.
 std::uint64_t DevicePush::most_updates() const {
   const Optimizer* optimizer = store_.rule.optimizer();
   if (optimizer == nullptr || !optimizer->options().schedule) return 0;
@@ -245,7 +248,8 @@ void DevicePush::update(DeviceKeys& keys, std::uint64_t most_updates, double fac
   });
 }
 
-/// The program's code may look at the sums by ways that know of no deadline, so they are there.
+/// Calls the updater once the sums have been made: the program's code may read them in ways that
+/// know of no deadline.
 void DevicePush::call_updater(const Updater& updater, DeviceKeys& keys) {
   sum_over_ranks_.await();
   for (std::size_t i = 0; i < keys.entries().size(); ++i) {

@@ -17,8 +17,8 @@
 
 namespace tutti {
 
-/// See push_protocol.hpp, and device_push.cpp for the ways of a push. A key's values are summed
-/// from left to right, in the order given.
+/// A push on GPUs: see push_protocol.hpp, and device_push.cpp for its ways. A key's values are
+/// summed from left to right, in the order given.
 class DevicePush {
  public:
   DevicePush(const StoreState& store, PushPlan& plan)
@@ -29,29 +29,30 @@ class DevicePush {
         sum_over_ranks_(store.group),
         compressed_push_(group_, store.compression) {}
 
-  /// Everything that may fail on this rank alone: memory, and copies of values that are elsewhere.
-  /// The launches of the last push stand, if this one has the same plan.
+  /// Takes the steps that may fail on this rank alone: memory, and copies of values that are
+  /// elsewhere. The launches of the last push are used again if this one has the same plan.
   /// Errors  invalid_argument: keys on GPUs and on the cpu in one list, or, with several ranks, on
   ///         two GPUs; a dtype that the compression does not pack; an optimizer that has no
   ///         kernels or does not take the dtype. out_of_memory.
   /// `turn` begins, where sums take turns; it ends with the call.
   void take(gpus::SumTurn& turn);
 
-  /// No replica changes before all ranks have agreed, and without a compression no bucket.
+  /// Before all ranks have agreed no replica changes, and without a compression no bucket.
   void agree();
   void prepare() {}
-  /// Returns when the launches are in the GPUs' streams, and all messages are through. What goes
-  /// wrong, also in an updater, fails the group.
+  /// Returns when the launches are in the GPUs' streams, and all messages are through. Errors, also
+  /// those of an updater, fail the group.
   void sum_and_update();
 
-  /// Throws what has gone wrong with earlier pushes; waits for nothing.
+  /// Throws the error of an earlier push; waits for nothing.
   void check() { sum_over_ranks_.check(); }
 
-  /// After a failure: to free what a stream uses would wait for the stream.
+  /// Keeps memory of streams until the process ends, after a failure: freeing it would wait for the
+  /// streams.
   void leak_until_exit();
 
  private:
-  // Before the ranks agree.
+  // Steps before the ranks agree.
   [[nodiscard]] bool needs_sums() const;
   [[nodiscard]] bool sums_values() const;
   [[nodiscard]] LayoutTraits layout_traits() const;
@@ -64,7 +65,7 @@ class DevicePush {
   [[nodiscard]] bool is_apart(const std::byte* memory);
   void stage_compressed();
 
-  // After it.
+  // Steps after they have agreed.
   void sum();
   void sum_compressed();
   [[nodiscard]] std::optional<double> gradient_factor();
@@ -73,7 +74,8 @@ class DevicePush {
   void update(DeviceKeys& keys, std::uint64_t most_updates, double factor);
   void call_updater(const Updater& updater, DeviceKeys& keys);
 
-  /// An error of body(), also a lack of memory, fails the group: all ranks have agreed by then.
+  /// Calls body(), whose error fails the group, even a lack of memory: all ranks have agreed by
+  /// then.
   template <class Body>
   void or_fail(Body body) {
     gpus::carry_out(group_, body, [] {});
@@ -102,12 +104,13 @@ class DevicePush {
   gpus::SumOverRanks sum_over_ranks_;
   CompressedPush compressed_push_;
   std::shared_ptr<gpus::Gpus> gpus_;
-  std::map<int, DeviceKeys> keys_;  ///< by GPU
-  bool has_launches_ = false;       ///< the plan's launches stand; false if a value had to be moved
-  std::uint64_t launched_plan_ = 0;  ///< the number of the plan that these are of
-  gpus::SumTraits sum_traits_;       ///< that keys are laid out for
-  bool may_shrink_ = false;          ///< the bucket, which had large keys
-  KeyTable::Gap gap_;                ///< memory that is part of no replica, while the plan is good
+  std::map<int, DeviceKeys> keys_;  ///< keys of each GPU
+  /// True if the plan's launches stay valid; false if a value had to be moved.
+  bool has_launches_ = false;
+  std::uint64_t launched_plan_ = 0;  ///< number of the plan of these launches
+  gpus::SumTraits sum_traits_;       ///< traits that keys are laid out for
+  bool may_shrink_ = false;          ///< true if the bucket had large keys
+  KeyTable::Gap gap_;                ///< memory that is part of no replica, while the plan is valid
 };
 
 }  // namespace tutti

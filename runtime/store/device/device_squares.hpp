@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The squares of the sums of a push that are on one GPU, on their way to the host: what
-// GradientScaler needs there.
+// The squares of the sums of a push that are on one GPU, for GradientScaler, which needs them on
+// the host.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ class DeviceSquares {
  public:
   DeviceSquares(std::shared_ptr<gpus::Gpus> gpus, int device);
 
-  /// Does what may fail for want of memory. Errors: out_of_memory.
+  /// Takes the steps that may fail for want of memory. Errors: out_of_memory.
   void prepare(std::span<const gpus::TensorRow> rows);
   /// Puts the launch into the device's stream.
   void launch(std::span<const gpus::TensorRow> rows);
   /// True once values() are those of the last launch.
   [[nodiscard]] bool done() const { return gpus_->accelerator().done(copied_.get().event); }
-  /// One for each row.
+  /// The sum of squares of each row.
   [[nodiscard]] std::span<const double> values() const;
 
  private:
@@ -43,8 +43,8 @@ class DeviceSquares {
   std::unique_ptr<gpus::LaunchTable> table_;
   UniqueHandle<gpus::EventTraits> copied_;
   UniqueHandle<PinnedTraits> results_;
-  std::size_t room_ = 0;   ///< results that fit
-  std::size_t count_ = 0;  ///< of the last launch
+  std::size_t room_ = 0;   ///< number of results that fit
+  std::size_t count_ = 0;  ///< number of results of the last launch
 };
 
 }  // namespace tutti

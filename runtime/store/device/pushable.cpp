@@ -11,7 +11,7 @@ void require_pushable(std::span<const PushItem> items, int ranks, const UpdateRu
                       const GradientCompression& compression) {
   const Device first = items.front().entry->replica.device();
   const Optimizer* optimizer = rule.optimizer();
-  std::optional<Device> asked;  // the last device that was asked for its kernels
+  std::optional<Device> asked;  // the last device whose kernels were asked
   for (const PushItem& item : items) {
     const Entry& entry = *item.entry;
     const Device device = entry.replica.device();

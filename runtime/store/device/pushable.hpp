@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a push of keys on GPUs refuses, before anything is done.
+// The checks of a push of keys on GPUs, before anything is done.
 #pragma once
 
 #include <span>

@@ -16,7 +16,7 @@ namespace tutti {
 
 namespace {
 
-using Json = nlohmann::json;  // sorted: ordered_json looks at all names for each
+using Json = nlohmann::json;  // sorted: ordered_json searches all names for each
 
 constexpr const char* kOptimizerName = "tutti.optimizer";
 constexpr const char* kUpdatesName = "tutti.updates";
@@ -26,8 +26,8 @@ std::string state_name(const Entry& entry, std::size_t index) {
   return to_string(entry.key) + "/" + std::to_string(index);
 }
 
-/// Digests all that an update depends on but the learning rate, which programs change as they go,
-/// unless a schedule does.
+/// A digest of everything that an update depends on, but for the learning rate, which programs
+/// change as they go, unless a schedule does.
 std::string fingerprint_of(Optimizer& optimizer) {
   if (optimizer.options().schedule) return checkpoint::in_hex(optimizer.fingerprint());
   const double learning_rate = optimizer.learning_rate();
@@ -43,7 +43,7 @@ Json description_of(Optimizer& optimizer) {
           {"fingerprint", fingerprint_of(optimizer)}};
 }
 
-/// A text that this library has written as JSON.
+/// The JSON object in a text that this library has written.
 Json json_in(const checkpoint::Header& header, const char* name) {
   Json json = Json::parse(header.text(name), nullptr, /*allow_exceptions=*/false);
   if (json.is_object()) return json;
@@ -69,8 +69,8 @@ void require_same_optimizer(const Json& saved, Optimizer& optimizer, bool other_
                           "; set them alike before the load, or load with other_options");
 }
 
-/// Numbers as text keep all their bits. A norm that is not finite, which JSON has no word for, is
-/// left out.
+/// Numbers are written as text, which keeps all their bits. A norm that is not finite, which JSON
+/// has no word for, is left out.
 Json to_json(const GradientScaling& scaling) {
   Json json = {{"loss_scale", scaling.loss_scale},
                {"good_pushes", scaling.good_pushes},
@@ -80,7 +80,8 @@ Json to_json(const GradientScaling& scaling) {
   return json;
 }
 
-/// None in a file of an optimizer without, or from before there was any.
+/// The scaling in a file. None if its optimizer has no scaling, or if the file is from before
+/// scaling existed.
 std::optional<GradientScaling> scaling_in(const checkpoint::Header& header) {
   const auto found =
       std::ranges::find(header.metadata, kScalingName, &std::pair<std::string, std::string>::first);
@@ -169,7 +170,7 @@ StagedStates::StagedStates(Group& group, const checkpoint::Header& header, const
   }
 }
 
-/// A key that was never updated has no states in the file.
+/// Prepares the states of one key. A key that was never updated has no states in the file.
 void StagedStates::stage(Entry& entry, std::uint64_t updates, const SavedTensors& saved,
                          const Optimizer& optimizer) {
   Staged staged{&entry, updates, {}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer's states and counts as the content of a file, and from a file back into a store.
+// An optimizer's states and counts: written as the content of a file, and read back into a store.
 //
 //   tensor KEY/0, KEY/1, ...   the states of a key, in the optimizer's order
 //   "tutti.optimizer"          its name and options; "tutti.updates" the count of each key
@@ -22,15 +22,15 @@
 
 namespace tutti {
 
-/// Whether a file's keys are numbers or strings: its text "tutti.keys".
+/// The name of the text that tells whether a file's keys are numbers or strings.
 inline constexpr const char* kKeysName = "tutti.keys";
 std::string kind_of_keys(std::span<Entry* const> entries);
 
-/// The entries must outlive the content. Errors: invalid_argument for a key that is not UTF-8.
-/// The rule runs an optimizer.
+/// The content of a file with the states of `rule`, which runs an optimizer. The entries must
+/// outlive the content. Errors: invalid_argument for a key that is not UTF-8.
 checkpoint::Content optimizer_content(const UpdateRule& rule, std::span<Entry* const> entries);
 
-/// States that are about to arrive, beside those of the store until commit().
+/// States that a load receives beside those of the store, until commit().
 class StagedStates {
  public:
   /// Errors  invalid_argument: another optimizer, or other options without `other_options`; other
@@ -39,9 +39,10 @@ class StagedStates {
   StagedStates(Group& group, const checkpoint::Header& header, const UpdateRule& rule,
                std::span<Entry* const> entries, bool other_options);
 
-  /// For each tensor of the file.
+  /// The memory for each tensor of the file.
   [[nodiscard]] std::span<std::byte* const> destinations() const { return destinations_; }
-  /// The entries must be where they were, or have been moved together with their states' places.
+  /// Replaces the states of the store. The entries must be where they were, or have been moved
+  /// together with their states' places.
   void commit();
 
  private:

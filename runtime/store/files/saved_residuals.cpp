@@ -10,7 +10,7 @@ namespace tutti {
 
 namespace {
 
-/// "0 1 | 2 3".
+/// The ranks of each node as text: "0 1 | 2 3".
 std::string nodes_to_string(const collectives::Nodes& nodes) {
   std::string text;
   for (const collectives::NodeRanks ranks : nodes) {
@@ -20,7 +20,8 @@ std::string nodes_to_string(const collectives::Nodes& nodes) {
   return text;
 }
 
-/// There is one for each rank, with what rank 0's has: they are delivered to the same tensors.
+/// Requires one file for each rank, with the tensors of rank 0's: they are delivered to the same
+/// tensors.
 void require_alike(std::span<const checkpoint::TensorFile> files, int ranks) {
   if (files.size() != static_cast<std::size_t>(ranks)) {
     throw Error(ErrorCode::corrupt_file, "there are residuals of " + std::to_string(files.size()) +

@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-/// The text of a header that says whose residuals are in the file.
+/// The name of the text in a header that tells whose residuals are in the file.
 inline constexpr const char* kOwnerName = "tutti.residuals";
 
 /// The compression and ranks that residuals belong to, as text: "2bit,threshold=0.5,leg=all on 2
@@ -23,32 +23,33 @@ inline constexpr const char* kOwnerName = "tutti.residuals";
 /// and the size of chunks.
 std::string owner_of_residuals(const GradientCompression& compression, const Group& group);
 
-/// This rank's, under their keys; nothing if no push was compressed with residuals. `readable` has
-/// copies of those that are on GPUs. Errors: as ReadableValues::take().
+/// This rank's residuals, under their keys; nothing if no push was compressed with residuals.
+/// `readable` has copies of residuals on GPUs. Errors: those of ReadableValues::take().
 std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entries,
                                                     const std::string& owner,
                                                     ReadableValues& readable);
 
-/// Residuals that are about to arrive, beside those of the store until commit().
+/// Residuals that a load receives beside those of the store, until commit().
 class StagedResiduals {
  public:
-  /// `owner` is whose residuals this store has, on so many ranks. Errors  out_of_memory;
+  /// `owner` is the text for the residuals of this store, on so many ranks. Errors  out_of_memory;
   /// corrupt_file: a residual of no key, or files of ranks that differ in their keys.
   StagedResiduals(const checkpoint::LoadedStore& loaded, std::span<Entry* const> entries,
                   const std::string& owner, int ranks);
 
-  /// Why the residuals that were saved are not taken; empty if they are, or if there are none.
+  /// The reason why saved residuals are not taken; empty if they are, or if there are none.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
-  /// Collective.
+  /// Receives the residuals. Collective.
   void deliver(Communicator& ranks);
-  /// All other residuals become zero. The entries must be where they were.
+  /// Replaces the residuals of the store; those that were not received become zero. The entries
+  /// must be where they were.
   void commit();
 
  private:
   struct Staged {
     Entry* entry;
     Tensor own;      ///< this rank's residual
-    Tensor another;  ///< room for residuals of other ranks, which all ranks receive
+    Tensor another;  ///< room for other ranks' residuals, which all ranks receive
   };
 
   const std::vector<checkpoint::TensorFile>& files_;

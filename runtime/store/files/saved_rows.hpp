@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys of a checkpoint are row-sparse: their tables are saved as all others are, whole.
+// The names of row-sparse keys in a checkpoint. Their tables are saved whole, like all other
+// tensors.
 #pragma once
 
 #include <set>
@@ -11,10 +12,11 @@
 
 namespace tutti {
 
-/// Adds the text "tutti.row_sparse", a JSON list of keys, if there are any.
+/// Adds the text "tutti.row_sparse", a JSON list of the row-sparse keys, if there are any.
 void add_row_sparse_names(checkpoint::Content& content, std::span<Entry* const> entries);
 
-/// Empty without that text. Errors  corrupt_file: the text is not a list of strings.
+/// The names in that text; empty without it. Errors  corrupt_file: the text is not a list of
+/// strings.
 std::set<std::string> row_sparse_names(const checkpoint::Header& header);
 
 }  // namespace tutti

@@ -74,7 +74,7 @@ Key key_of(const Header& header, const std::string& name) {
   throw Error(ErrorCode::corrupt_file, "'" + name + "' is not a number, as the keys should be");
 }
 
-/// The store's keys must be the file's.
+/// The entries of the file's tensors. The store's keys must be those of the file.
 std::vector<Entry*> match(const Header& header, KeyTable& table) {
   std::vector<Entry*> entries;
   const std::set<std::string> sparse = row_sparse_names(header);
@@ -121,7 +121,7 @@ std::vector<Entry> make_entries(const Header& header, Group& group) {
   return entries;
 }
 
-/// Whether states are loaded. Throws if the options and the checkpoint do not say that clearly.
+/// True if states are loaded. Throws if options and checkpoint leave it open.
 bool loads_states(bool is_saved, const Optimizer* running, bool weights_only) {
   if (weights_only) return false;
   if (is_saved && running == nullptr) {
@@ -136,7 +136,7 @@ bool loads_states(bool is_saved, const Optimizer* running, bool weights_only) {
   return is_saved;
 }
 
-/// The same for all ways to spell the path of a directory.
+/// One name of a directory for all spellings of its path.
 std::filesystem::path one_name_of(const std::filesystem::path& directory) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(directory, error);
@@ -145,7 +145,7 @@ std::filesystem::path one_name_of(const std::filesystem::path& directory) {
   return name.has_filename() ? name : name.parent_path();
 }
 
-/// A warning if something of the checkpoint could not be used.
+/// Logs a load, as a warning if a part of the checkpoint could not be used.
 void log_load(const collectives::Log& log, const std::filesystem::path& directory,
               const LoadResult& result) {
   const bool is_whole = result.damaged.empty() && result.reset_residuals.empty();
@@ -235,7 +235,7 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
 
   if (states) loaded->optimizer->deliver(ranks, states->destinations());
   residuals->deliver(ranks);
-  loaded->weights.deliver(ranks, replicas);  // last: nothing that the store has has changed before
+  loaded->weights.deliver(ranks, replicas);  // last: until here the store's values have not changed
   for (Entry* entry : entries) {
     entry->updates = 0;
     entry->states.clear();
@@ -255,8 +255,9 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   return loaded->result;
 }
 
-/// What has good weights may have damaged states. So it does not take the place of an older
-/// generation that is known as a whole; a newer one has been passed over.
+/// Remembers a generation that is known to be whole. One with good weights may have damaged states,
+/// so it does not replace an older generation that is known as a whole; a newer one has been passed
+/// over.
 void StoreFiles::remember(const std::filesystem::path& directory, std::uint64_t generation,
                           bool weights_only) {
   std::uint64_t& good = good_[one_name_of(directory)];

@@ -13,7 +13,8 @@ namespace tutti {
 
 namespace {
 
-constexpr std::size_t kSumsAlignment = 64;  // where a key's sums begin: kernels load 16 bytes
+// Alignment of each key's sums, because kernels load 16 bytes.
+constexpr std::size_t kSumsAlignment = 64;
 
 TensorView first_bytes(Tensor& memory, std::size_t bytes) {
   return {memory.bytes(), {static_cast<std::int64_t>(bytes)}, DType::uint8, memory.device()};
@@ -54,8 +55,8 @@ void DeviceRows::make_room(int device, GpuRows& work) {
   room_for(bytes, work.on_gpu, gpu(device));
 }
 
-/// By rows that are not: as many as there may be. Which they are is known when all ranks have sent
-/// theirs, and then a lack of memory could no longer be refused.
+/// Makes room by a launch of rows that are not pushed: as many as there may be. The rows are known
+/// when all ranks have sent theirs, and then a lack of memory could no longer be refused.
 void DeviceRows::make_launch_room(int device, GpuRows& work) {
   const Optimizer* optimizer = rule_.optimizer();
   std::vector<gpus::TensorRow> rows;
@@ -75,13 +76,13 @@ void DeviceRows::make_launch_room(int device, GpuRows& work) {
   }
   gpus::Kernels& kernels = gpus_->kernels(device);
   if (work.table == nullptr) work.table = kernels.make_table();
-  work.room = {};  // should there be no memory, less is left than before
+  work.room = {};  // if there is no memory, less is left than before
   kernels.prepare(gpus_->stream(device), *work.table, rows, optimizer);
   work.room = {num_rows, elements, is_for_updates};
 }
 
-/// `count` elements of the table from `first` on. States have the type of the table: 16-bit tables
-/// are assigned alone.
+/// The row of `count` elements of the table, from `first` on. States have the type of the table:
+/// 16-bit tables are only assigned.
 gpus::TensorRow DeviceRows::row_of(Entry& entry, std::size_t first, std::size_t count,
                                    const std::byte* sum) {
   const std::size_t offset = first * size_of(entry.dtype());
@@ -102,7 +103,7 @@ void DeviceRows::take(Entry& entry, std::span<const FoundRow> found, std::uint64
   const RowFormat format(entry);
   const Optimizer* optimizer = rule_.optimizer();
   RowSum sum(format, group_.topology().size);
-  std::int64_t next = -1;  // the id that would go on from the last one
+  std::int64_t next = -1;  // the id that would follow the last one in the table
   std::size_t place = work.bytes;
   for_each_id(found, [&](std::span<const FoundRow> rows) {
     const std::int64_t id = rows.front().id;
@@ -153,7 +154,7 @@ void DeviceRows::launch(int device, GpuRows& work) {
   }
 }
 
-/// With the ids on the host, and rows and table on the GPU.
+/// Calls the updater, with the ids on the host, and rows and table on the GPU.
 void DeviceRows::call_updater(int device, GpuRows& work) {
   for (const Item& item : work.items) {
     Entry& entry = *item.entry;

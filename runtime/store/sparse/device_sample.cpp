@@ -15,7 +15,8 @@ void DeviceSample::prepare() {
   }
 }
 
-/// As bytes, so that rows of all types lie side by side without gaps.
+/// Adds bytes of a row. They are copied as bytes, so that rows of all types lie side by side
+/// without gaps.
 void DeviceSample::add(int device, const std::byte* bytes, std::size_t count) {
   GpuSample& sample = samples_.at(device);
   copies_.add(device, bytes, sample.rows->bytes() + sample.bytes, count, DType::uint8);
@@ -26,7 +27,7 @@ void DeviceSample::add(int device, const std::byte* bytes, std::size_t count) {
 void DeviceSample::settle(Digest& digest) {
   std::map<int, Tensor> fetched;
   for (auto& [device, sample] : samples_) {
-    sample.expected = 0;  // by a push that was refused
+    sample.expected = 0;  // expected by a push that was refused
     if (sample.bytes == 0) continue;
     const Shape shape{static_cast<std::int64_t>(sample.bytes)};
     Tensor& rows = fetched.emplace(device, Tensor::empty(shape, DType::uint8)).first->second;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows on GPUs that a push looks at before it changes them: see RowSample.
+// Samples of rows on GPUs, which a push digests before it changes them: see RowSample.
 #pragma once
 
 #include <map>
@@ -12,34 +12,36 @@
 
 namespace tutti {
 
-/// One launch for each GPU copies the rows side by side, in the stream before the update. The host
-/// fetches them when the next push of rows begins: by then they have long been there.
+/// The sampled rows of GPUs. One launch for each GPU copies them side by side, in the stream before
+/// the update. The host fetches them when the next push of rows begins: by then they have long been
+/// there.
 class DeviceSample {
  public:
   explicit DeviceSample(Group& group) : group_(group) {}
 
-  /// The push adds at most so many bytes more on this GPU.
+  /// Announces that the push adds at most so many bytes more on this GPU.
   void expect(int device, std::size_t bytes) { samples_[device].expected += bytes; }
-  /// Makes room for what is expected, in place of what the last push has added. Errors:
+  /// Makes room for all that is expected, in place of the rows that the last push added. Errors:
   /// out_of_memory.
   void prepare();
   void add(int device, const std::byte* bytes, std::size_t count);
   /// Puts the copies into the streams.
   void copy() { copies_.run(); }
 
-  /// Digests what was copied, piece by piece in the order of add(): ranks may have a key on
-  /// different GPUs. Then forgets it. Waits for the copies. Errors: timeout, communication (the
+  /// Digests the copies, piece by piece in the order of add(), since ranks may have a key on
+  /// different GPUs. Then forgets them. Waits for the copies. Errors: timeout, communication (the
   /// group has failed).
   void settle(Digest& digest);
   void clear();
-  /// After a failure: to free what a stream uses would wait for the stream.
+  /// Keeps memory of streams until the process ends, after a failure: freeing it would wait for the
+  /// streams.
   void leak_until_exit();
 
  private:
   /// The bytes of one GPU that are compared.
   struct GpuSample {
     std::size_t expected = 0;
-    std::size_t bytes = 0;  ///< added
+    std::size_t bytes = 0;  ///< bytes that were added
     std::optional<Tensor> rows;
   };
   /// The bytes that one add() has put into a sample.

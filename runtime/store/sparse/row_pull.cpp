@@ -31,10 +31,10 @@ struct PulledRows {
   std::vector<std::int64_t> ids;
 };
 
-/// All outputs, checked: nothing is written if one is wrong.
+/// All outputs, after checking them: nothing is written if one is wrong.
 std::vector<PulledRows> outputs_of(Group& group, const KeyTable& table, const Keys& keys,
                                    const RowSparseOutputs& outputs, const Values& row_ids) {
-  resolve(keys, outputs);  // throws where numbers do not fit
+  resolve(keys, outputs);  // throws if numbers of keys and outputs do not fit together
   const auto targets = outputs.flat();
   require_fit(row_ids, targets.size());
   ReadableValues readable(group);
@@ -62,7 +62,7 @@ bool is_one_memory(Device one, Device other) {
   return on_cpu || one == other;
 }
 
-/// A tensor of another size is made anew where it was.
+/// Makes a tensor of another size anew, on its device.
 void fit(Tensor& tensor, const Shape& shape, DType dtype) {
   if (tensor.bytes() != nullptr && tensor.shape() == shape && tensor.dtype() == dtype) return;
   tensor = Tensor::empty(shape, dtype, tensor.device());
@@ -96,7 +96,7 @@ void RowPull::copy_rows(const Entry& entry, std::span<const std::int64_t> ids, R
   group_.copy(to.rows, at_home);
 }
 
-/// To memory where the table is.
+/// Copies the rows to memory on the table's device.
 void RowPull::gather(const Entry& entry, std::span<const std::int64_t> ids, std::byte* rows) {
   const RowFormat format(entry);
   const std::size_t bytes = format.bytes();

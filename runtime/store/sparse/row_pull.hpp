@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pull of rows: this rank's own, from tables and to tensors on the host or on GPUs.
+// A pull of rows of this rank's replicas, from tables and to tensors on the host or on GPUs.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class RowPull {
   std::uint64_t run(const KeyTable& table, const Keys& keys, const RowSparseOutputs& outputs,
                     const Values& row_ids);
 
-  /// After a failure: to free what a stream uses would wait for the stream.
+  /// Keeps memory of streams until the process ends, after a failure: freeing it would wait for the
+  /// streams.
   void leak_until_exit() { copies_.leak_until_exit(); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows a push of rows looks at before it changes them.
+// The sample of rows that a push of rows digests before it changes them.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-/// Digests rows of tables, and of optimizer states, that all ranks should hold alike.
+/// A digest of rows of tables, and of optimizer states, that all ranks should hold alike.
 ///
 /// The ranks know which rows a push changes only after exchanging them, and then nothing is
 /// announced any more. So the digest of the rows' old content travels with the next push of rows. A
@@ -27,23 +27,25 @@ class RowSample {
 
   RowSample(Group& group, Verify mode) : mode_(mode), on_gpus_(group) {}
 
-  /// look_at() will be given at most so many rows of this entry, which has its states.
+  /// Announces that look_at() will be given at most so many rows of this entry, which has its
+  /// states.
   void expect(const Entry& entry, std::size_t rows);
-  /// Makes room for what is expected on GPUs. Errors: out_of_memory.
+  /// Makes room for the rows that are expected on GPUs. Errors: out_of_memory.
   void prepare() { on_gpus_.prepare(); }
-  /// Rows that are about to change: those of all ranks, sorted by id.
+  /// Digests a share of rows that are about to change: `rows` are those of all ranks, sorted by id.
   void look_at(Entry& entry, std::span<const FoundRow> rows);
-  /// After the last look, and before the rows on GPUs change.
+  /// Copies rows on GPUs. Called after the last look_at(), and before they change.
   void copy() { on_gpus_.copy(); }
-  /// Before digest(): fetches what lies on GPUs. Errors: as DeviceSample::settle().
+  /// Fetches the rows on GPUs; called before digest(). Errors: those of DeviceSample::settle().
   void settle() { on_gpus_.settle(digest_); }
 
   /// The digest of all rows that were looked at since clear(); 0 if none was.
   [[nodiscard]] std::uint32_t digest() const;
   [[nodiscard]] std::span<Entry* const> entries() const { return entries_; }
-  /// Ranks have compared the digest. The next push looks at other rows.
+  /// Called when ranks have compared the digest. The next push looks at other rows.
   void clear();
-  /// After a failure: to free what a stream uses would wait for the stream.
+  /// Keeps memory of streams until the process ends, after a failure: freeing it would wait for the
+  /// streams.
   void leak_until_exit() { on_gpus_.leak_until_exit(); }
 
  private:

@@ -17,7 +17,8 @@ namespace {
 constexpr std::size_t kTileElements =
     2048;  // elements of a tile: weight and states stay in the cache
 
-/// Rows from all over the table side by side, so that the optimizer's loop sees many elements.
+/// Rows from all over the table, gathered side by side, so that the optimizer's loop sees many
+/// elements.
 template <class Real>
 class Tile {
  public:
@@ -33,7 +34,7 @@ class Tile {
     }
   }
 
-  /// Where the sum of the row goes.
+  /// Adds a row; returns the memory for its sum.
   Real* add(std::int64_t id) {
     if (ids_.size() == rows_) flush();
     ids_.push_back(static_cast<std::size_t>(id));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to the merged rows of a push: assigned, given to an optimizer, or to an updater.
+// Updates by the merged rows of a push: they are assigned, or given to an optimizer or an updater.
 #pragma once
 
 #include <span>
@@ -13,16 +13,16 @@ namespace tutti {
 /// Errors  invalid_argument: the rule cannot update rows of this key.
 void require_rows_rule(const UpdateRule& rule, const Entry& entry);
 
-/// One push's update of one key on the cpu: see DeviceRows for keys on GPUs. The states of an
-/// optimizer must be there.
+/// One push's update of one key on the cpu: see DeviceRows for keys on GPUs. The entry has its
+/// states of an optimizer.
 struct RowUpdate {
   Group& group;
   const UpdateRule& rule;
   Entry& entry;
-  std::uint64_t most_updates;  ///< the largest count of any key, this push included
+  std::uint64_t most_updates;  ///< the largest update count of any key, this push included
 
-  /// `found` has the rows of all ranks, sorted by id, then by rank. What an updater throws fails
-  /// the group. Counts nothing.
+  /// Updates the rows. `found` has the rows of all ranks, sorted by id, then by rank. An exception
+  /// of an updater fails the group. Counts no updates.
   void run(std::span<const FoundRow> found) const;
 
  private:

@@ -61,7 +61,7 @@ std::vector<std::int64_t> read_ids(const Entry& entry, const ConstTensorView& id
 void find_rows(const Entry& entry, const RowSparseView& value, std::vector<FoundRow>& found) {
   const ConstTensorView& rows = value.rows();
   const std::size_t count = value.ids().count();
-  if (count == 0 && rows.count() == 0) return;  // no rows, whatever they would have been
+  if (count == 0 && rows.count() == 0) return;  // a value of no rows, whatever their shape
   const Shape expected = with_rows(entry.shape(), count);
   if (!(rows.shape() == expected)) {
     throw_invalid_argument(entry, "rows have shape " + to_string(rows.shape()) + ", expected " +
@@ -127,7 +127,8 @@ void RowSum::of_occurrences(std::span<const FoundRow> rows, std::byte* to) {
   std::memcpy(to, rows.front().data, format_.bytes());
 }
 
-/// Two rows have one order, and all ranks' rows are the tree that the kernels sum.
+/// Sums one row of each rank that has it. Two rows have one order only, and if all ranks have the
+/// row, the tree is the one that the kernels sum along.
 void RowSum::of_ranks(std::span<const FoundRow> rows, std::byte* to) {
   const bool as_they_are = rows.size() <= 2 || rows.size() == static_cast<std::size_t>(ranks_);
   if (as_they_are) return of_occurrences(rows, to);
@@ -140,7 +141,7 @@ void RowSum::of_ranks(std::span<const FoundRow> rows, std::byte* to) {
                       std::span(&to, 1), format_.count, collectives::WritePolicy::cached);
 }
 
-/// The part of the tree over ranks first .. first + ranks - 1, in partial sums' type.
+/// Sums the part of the tree over ranks first .. first + ranks - 1, in the type of partial sums.
 void RowSum::subtree(std::span<const FoundRow> rows, int first, int ranks, std::byte* to) {
   const bool as_they_are = rows.size() <= 2 || rows.size() == static_cast<std::size_t>(ranks);
   if (as_they_are) return reduce(rows, partial_, to);

@@ -29,18 +29,18 @@ struct RowFormat {
   std::int64_t rows_total;  ///< rows in the whole table
 };
 
-/// `table` with another number of rows.
+/// The shape of `table` with another number of rows.
 Shape with_rows(const Shape& table, std::size_t rows);
 
-/// The ids as int64, in their order.
+/// Reads ids as int64, in their order.
 /// Errors  invalid_argument: ids that are not integers, or outside of the entry's table.
 std::vector<std::int64_t> read_ids(const Entry& entry, const ConstTensorView& ids);
 
-/// Appends a value's rows: none for a value without ids and elements. Errors  invalid_argument: as
-/// read_ids; rows of another dtype or shape.
+/// Appends a value's rows: none for a value without ids and elements. Errors  invalid_argument:
+/// those of read_ids; rows of another dtype or shape.
 void find_rows(const Entry& entry, const RowSparseView& value, std::vector<FoundRow>& found);
 
-/// Sorts lists that are sorted each by id: list i is rows bounds[i] .. bounds[i + 1] - 1. Rows of
+/// Merges lists that are each sorted by id: list i is rows bounds[i] .. bounds[i + 1] - 1. Rows of
 /// one id keep their order.
 void merge_by_id(std::vector<FoundRow>& rows, std::vector<std::size_t> bounds);
 
@@ -54,15 +54,15 @@ void for_each_id(std::span<const FoundRow> rows, Visit visit) {
 }
 [[nodiscard]] std::size_t count_ids(std::span<const FoundRow> rows);
 
-/// The sum of the rows of one id.
+/// Sums the rows of one id.
 class RowSum {
  public:
   RowSum(const RowFormat& format, int ranks);
 
   /// Sums one rank's occurrences of the row, in the canonical tree over them.
   void of_occurrences(std::span<const FoundRow> rows, std::byte* to);
-  /// Sums at most one row from each rank, in the canonical tree over all ranks; the place of a
-  /// rank that has not the row stays empty. 16-bit floats are rounded once.
+  /// Sums at most one row from each rank, in the canonical tree over all ranks; the place of a rank
+  /// that does not have the row stays empty. 16-bit floats are rounded once.
   void of_ranks(std::span<const FoundRow> rows, std::byte* to);
 
  private:

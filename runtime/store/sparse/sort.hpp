@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorting by row id, in time proportional to the number of rows: ids have few digits. Comparing
-// them took most of the time of a push.
+// Sorting by row id, in time proportional to the number of rows, since ids have few digits.
+// Comparing ids took most of the time of a push.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,14 @@
 
 namespace tutti {
 
-/// Sorts by the id that `id_of` gives, which is not negative; what has the same id keeps its order.
+/// Sorts by the id that `id_of` gives, which is not negative; values with the same id keep their
+/// order.
 template <class Value, class IdOf>
 void sort_by_digits(std::vector<Value>& values, IdOf id_of) {
   constexpr int kBits = 11;
   constexpr std::size_t kDigits = std::size_t{1} << kBits;
-  constexpr std::size_t kFew = 128;  // for which the counters of digits cost more than comparisons
+  // Up to so many values comparisons cost less than counters of digits.
+  constexpr std::size_t kFew = 128;
   if (std::ranges::is_sorted(values, {}, id_of)) return;
   if (values.size() < kFew) {
     std::ranges::stable_sort(values, {}, id_of);

@@ -75,7 +75,7 @@ void SparsePush::agree() {
   sample_.clear();
 }
 
-/// The last push may itself have made them equal again, where it replaced what differed.
+/// Heals rows that differed. The last push may have made them equal again, where it replaced them.
 void SparsePush::heal() {
   const std::uint64_t healed = Comparison(group_).run(sample_.entries(), rule_.optimizer()).healed;
   healed_ += healed;
@@ -93,7 +93,8 @@ const SparsePush::Place& SparsePush::place_of(int rank, std::size_t item) const 
   return places_[static_cast<std::size_t>(rank) * items_.size() + item];
 }
 
-/// Appends the places of a rank's keys; returns the bytes that they take.
+/// Lays out a rank's keys: appends the places of their ids and rows, and returns the bytes that
+/// they take.
 std::size_t SparsePush::lay_out(int rank) {
   std::size_t end = 0;
   for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -144,7 +145,7 @@ void SparsePush::start_states(const Optimizer& optimizer) {
   }
 }
 
-/// Ranks may have different rows, or the same.
+/// Makes room for the rows of all ranks on GPUs, where each rank may have other rows.
 void SparsePush::make_room_on_gpus() {
   device_rows_.clear();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -203,7 +204,8 @@ void SparsePush::update_key(std::size_t item) {
   RowUpdate{group_, rule_, entry, most_updates_}.run(merged_);
 }
 
-/// Want of memory in the middle of it is everybody's failure: the other ranks have updated.
+/// Updates all keys. A lack of memory in the middle of it fails the group, because other ranks have
+/// updated already.
 void SparsePush::update() {
   fail_together(group_.engine(), [&] {
     for (std::size_t i = 0; i < items_.size(); ++i) update_key(i);

@@ -41,24 +41,27 @@ class SparsePush {
         device_rows_(group, rule),
         sample_(group, group.topology().size > 1 ? group.settings().verify : Verify::off) {}
 
-  /// Looks up, checks and sorts what this rank pushes; what is on GPUs is copied to the host.
-  /// Errors  invalid_argument: unknown or dense keys, values that do not fit, a rule that cannot
-  /// update rows. out_of_memory.
+  /// Looks up, checks and sorts the rows that this rank pushes; rows on GPUs are copied to the
+  /// host. Errors  invalid_argument: unknown or dense keys, values that do not fit, a rule that
+  /// cannot update rows. out_of_memory.
   void take(const Keys& keys, const RowSparseValues& values);
 
-  /// Rows that differed when the last push changed them are healed first. Errors: divergence.
+  /// Agrees on the push. Rows that differed when the last push changed them are healed first.
+  /// Errors: divergence.
   void agree();
-  /// Sums what this rank has several times, and makes room, also on GPUs. Errors: out_of_memory.
+  /// Sums rows that this rank has several times, and makes room, also on GPUs. Errors:
+  /// out_of_memory.
   void prepare();
   void sum();
-  /// What an updater throws fails the group, and so does what goes wrong with a GPU.
+  /// Updates the rows. An exception of an updater fails the group, and so does an error of a GPU.
   void update();
 
-  /// Replicas were compared whole, or replaced: what earlier pushes looked at says no more.
+  /// Called when replicas were compared whole, or replaced: the samples of earlier pushes are void.
   void forget_sample() { sample_.clear(); }
   /// Chunks of replicas healed so far.
   [[nodiscard]] std::uint64_t healed() const { return healed_; }
-  /// After a failure: to free what a GPU's stream uses would wait for the stream.
+  /// Keeps memory of streams until the process ends, after a failure: freeing it would wait for the
+  /// streams.
   void leak_until_exit();
 
  private:
@@ -69,7 +72,7 @@ class SparsePush {
     Entry* entry;
     std::vector<FoundRow> found;  ///< this rank's rows, sorted
   };
-  /// Where one key's ids and rows begin in a rank's bytes.
+  /// The offsets of one key's ids and rows in a rank's bytes.
   struct Place {
     std::size_t ids;
     std::size_t rows;
@@ -94,9 +97,9 @@ class SparsePush {
   std::vector<Entry*> entries_;       ///< items_[i].entry
   std::vector<std::int64_t> own_;     ///< this rank's counts
   std::vector<std::int64_t> counts_;  ///< all ranks' counts, rank by rank
-  std::vector<Place> places_;         ///< in the same order
-  std::vector<std::size_t> bounds_;   ///< where each rank's bytes begin in all_, and the end
-  std::optional<Tensor> mine_;        ///< this rank's rows; in the arena, as all_
+  std::vector<Place> places_;         ///< the places of their ids and rows, in the same order
+  std::vector<std::size_t> bounds_;   ///< offset of each rank's bytes in all_, and of their end
+  std::optional<Tensor> mine_;        ///< this rank's rows; in the arena, like all_
   std::optional<Tensor> all_;
   std::vector<FoundRow> merged_;
   ReadableValues readable_;

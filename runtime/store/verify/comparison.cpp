@@ -19,7 +19,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kChunksAtOnce = 4096;
-constexpr std::size_t kGatheredAtOnce = 64;  // of those that differ, from all ranks
+constexpr std::size_t kGatheredAtOnce = 64;  // chunks that differ, whose digests all ranks gather
 constexpr std::size_t kMostNamed = 8;
 
 /// The lowest rank whose digest more than half of the ranks have; -1 if there is none.
@@ -81,8 +81,9 @@ VerifyResult Comparison::run_on_host(std::span<Entry* const> entries) {
   return result;
 }
 
-/// Where all ranks have the same digest, which is nearly always everywhere, the largest and the
-/// smallest of them are all that a rank ever sees: its memory does not grow with the job.
+/// Finds the chunks that differ. Where all ranks have the same digests, which is nearly always
+/// everywhere, a rank sees only the largest and the smallest digest of each chunk: its memory does
+/// not grow with the job.
 void Comparison::compare(std::span<const Chunk> chunks, std::vector<Finding>& findings) {
   std::vector<std::int64_t> own;
   for (const Chunk& chunk : chunks) {
@@ -92,7 +93,7 @@ void Comparison::compare(std::span<const Chunk> chunks, std::vector<Finding>& fi
   const auto describe = [&] {
     return "comparison of " + std::to_string(chunks.size()) + " chunks of the replicas";
   };
-  std::vector<std::int64_t> largest = own;  // of the digests, then of their complements
+  std::vector<std::int64_t> largest = own;  // of the digests, followed by their complements
   for (const std::int64_t digest : own) largest.push_back(~digest);
   auto* bytes = reinterpret_cast<std::byte*>(largest.data());
   const collectives::Segment segment{bytes, bytes, largest.size(), DType::int64};
@@ -111,7 +112,7 @@ void Comparison::compare(std::span<const Chunk> chunks, std::vector<Finding>& fi
   if (!different.empty()) gather(chunks, own, different, findings);
 }
 
-/// Every rank's digests of the chunks that differ; none of them are left.
+/// Gathers every rank's digests of the chunks in `different`, which is empty afterwards.
 void Comparison::gather(std::span<const Chunk> chunks, std::span<const std::int64_t> own,
                         std::vector<std::size_t>& different, std::vector<Finding>& findings) {
   const auto ranks = static_cast<std::size_t>(group_.topology().size);
@@ -139,7 +140,7 @@ void Comparison::gather(std::span<const Chunk> chunks, std::span<const std::int6
   different.clear();
 }
 
-/// Through a copy, so that only the minority's memory is written.
+/// Heals a chunk through a copy, so that only the minority's memory is written.
 void Comparison::heal(const Finding& finding) {
   const Chunk& chunk = finding.chunk;
   const Tensor& tensor = tensor_of(*chunk.entry, chunk.tensor);
@@ -164,7 +165,7 @@ void Comparison::heal(const Finding& finding) {
   }
 }
 
-/// "key 3 (2, 3) float32, weights, chunk 0 (elements 0 to 5)".
+/// A chunk for messages: "key 3 (2, 3) float32, weights, chunk 0 (elements 0 to 5)".
 std::string Comparison::describe(const Chunk& chunk) const {
   const Entry& entry = *chunk.entry;
   const Tensor& tensor = tensor_of(entry, chunk.tensor);

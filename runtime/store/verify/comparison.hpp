@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing whole replicas between ranks, and healing those that differ.
+// The comparison of whole replicas between ranks, which heals those that differ.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace tutti {
 
-/// The ranks' digests of replicas and optimizer states, chunk by chunk.
+/// Compares the ranks' replicas and optimizer states, chunk by chunk.
 ///
 ///   1  every rank digests its chunks; an allreduce gives all ranks the least and the greatest
 ///      digest of each chunk, and an allgather all digests of the chunks where these differ
 ///   2  a chunk whose digests differ has a majority if more than half of the ranks agree
 ///   3  a rank of the majority broadcasts the chunk; the ranks of the minority take it over
 ///
-/// All ranks decide alike, because they decide from the same digests.
+/// All ranks come to the same conclusions, because they have the same digests.
 class Comparison {
  public:
   static constexpr std::size_t kChunkBytes = std::size_t{64} << 10;
@@ -29,9 +29,9 @@ class Comparison {
   explicit Comparison(Group& group) : group_(group) {}
 
   /// Compares all bytes of the entries; `optimizer` is for messages, null without one. Collective.
-  /// Rank 0 warns of what was healed. Errors: divergence (agreed) if a chunk has no majority;
-  /// nothing is changed then. Keys on GPUs are compared, and healed, as copies in the host's
-  /// memory.
+  /// Rank 0 warns of chunks that were healed. Errors: divergence (agreed) if a chunk has no
+  /// majority; nothing is changed then. Keys on GPUs are compared, and healed, as copies in the
+  /// host's memory.
   VerifyResult run(std::span<Entry* const> entries, const Optimizer* optimizer);
 
  private:

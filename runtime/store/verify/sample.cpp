@@ -9,10 +9,11 @@ namespace tutti {
 
 namespace {
 
-/// Bytes that each push of a key may digest beyond its share, so that small keys get through
+/// Bytes that each push of a key may digest beyond its share, so that small keys are digested whole
 /// sooner.
 constexpr std::size_t kLeastBytes = 32;
-/// A push of a list digests parts of one key, and of one more for each so many keys of the list.
+/// Keys of a list for each part that a push digests: a push digests a part of one key, and of one
+/// more for each so many keys of its list.
 constexpr std::size_t kKeysPerVisit = 64;
 
 void add(Digest& digest, const Tensor& tensor, std::size_t first, std::size_t bytes) {
