@@ -9,8 +9,9 @@ namespace tutti {
 
 namespace {
 
-/// What `body` throws, also what ranks have agreed on before: these may be ranks of another group,
-/// or not all of this one. Only a failure of this group is known to all of its ranks.
+/// Returns the exception of `body`, even if ranks have agreed on it: these may be ranks of another
+/// group, or only some of this one. Only a failure of this group is known to all of its ranks, and
+/// is rethrown.
 std::optional<collectives::LocalError> error_of(const collectives::Engine& engine,
                                                 const std::function<void()>& body) {
   std::optional<collectives::LocalError> own;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's error becomes the error of all ranks.
+// agree: an error of one rank becomes the error of all ranks.
 #pragma once
 
 #include <functional>

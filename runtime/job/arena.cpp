@@ -33,7 +33,7 @@ std::string mebibytes(std::size_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
-/// The remedy for a call that failed for want of something.
+/// Returns the remedy for a call that failed for lack of a resource.
 std::string remedy_for(int error) {
   if (error == EMFILE || error == ENFILE) return "; raise the limit of open files, ulimit -n 1024";
   if (error == ENOMEM || error == EAGAIN) return limits_of_memory();
@@ -45,15 +45,15 @@ std::string remedy_for(int error) {
   throw Error(code, what + ": " + std::strerror(error) + remedy_for(error));
 }
 
-// Known to kernels from 6.3 on, where it may be demanded (vm.memfd_noexec=2).
+// Known to kernels from 6.3 on, where it may be mandatory (vm.memfd_noexec=2).
 #ifdef MFD_NOEXEC_SEAL
 constexpr unsigned kNotExecutable = MFD_NOEXEC_SEAL;
 #else
 constexpr unsigned kNotExecutable = 8;
 #endif
 
-/// An anonymous file that nobody can execute, or make smaller: a peer that touches what is cut off
-/// dies. -1 with errno.
+/// Makes an anonymous file that nobody can execute or shrink: a peer that touches a part which was
+/// cut off would be killed. Returns -1 with errno on failure.
 FileDescriptor make_memfd() {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   FileDescriptor file(memfd_create("tutti-arena", kFlags | kNotExecutable));
@@ -61,12 +61,12 @@ FileDescriptor make_memfd() {
     file = FileDescriptor(memfd_create("tutti-arena", kFlags));
   }
   if (file.get() < 0) return file;
-  fchmod(file.get(), 0600);  // only /proc, which is the user's own, leads there
+  fchmod(file.get(), 0600);  // only the user's own entry in /proc leads to the file
   fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
   return file;
 }
 
-/// A name that no other job has, whoever else uses this machine's /dev/shm.
+/// Returns a name that no other job has, even if others use this machine's /dev/shm.
 std::string random_name() {
   std::random_device device;
   char name[64];
@@ -86,7 +86,7 @@ int retry_open(const char* path, int flags, mode_t mode = 0) {
 
 // --- Mapping ------------------------------------------------------------------------------------
 
-/// Aligned to huge pages, so that the kernel can use them.
+/// The mapping is aligned to huge pages, so that the kernel can use them.
 Mapping::Mapping(int file, std::size_t bytes) : bytes_(bytes) {
   void* space = mmap(nullptr, bytes + kHugePage, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -112,9 +112,9 @@ Mapping::Mapping(int file, std::size_t bytes) : bytes_(bytes) {
     munmap(rest, static_cast<std::size_t>(begin + bytes + kHugePage - rest));
   }
   data_ = aligned;
-  // Forked processes keep the mapping: workers that a program forks read what lies here. They share
-  // the pages of a file; of memory without one they have what it held at the fork.
-  madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: each of these may be unknown to the kernel
+  // Forked processes keep the mapping, because workers that a program forks read data in it. They
+  // share the pages if there is a file; otherwise they have the contents from the time of the fork.
+  madvise(data_, bytes_, MADV_HUGEPAGE);  // only advice, which the kernel may not know
   madvise(data_, bytes_, MADV_DONTDUMP);
 }
 
@@ -181,9 +181,9 @@ Mapping Arena::map_peer(Backing backing, const ArenaAddress& address, std::size_
   const std::string path = backing == Backing::memfd ? "/proc/" + std::to_string(address.process) +
                                                            "/fd/" + std::to_string(address.file)
                                                      : address.name;
-  // In another namespace of processes the number is another one's, and its file may be anything: a
-  // device that does something when it is opened, or what another user has put there. So the first
-  // handle only looks at it, and the second is of the same file.
+  // In another PID namespace the number belongs to another process, and its file may be anything,
+  // such as a device that acts when it is opened, or a file of another user. So the first handle
+  // only examines the file, and the second handle is opened from it.
   const int follow = backing == Backing::memfd ? 0 : O_NOFOLLOW;
   const FileDescriptor seen(retry_open(path.c_str(), O_PATH | follow));
   if (seen.get() < 0) throw_errno(ErrorCode::io, "cannot open a peer's memory, " + path);
@@ -225,8 +225,8 @@ void Arena::throw_out_of_memory(std::size_t bytes, const std::string& reason) co
                   "; use fewer or smaller keys, fewer ranks per node, or a larger limit");
 }
 
-/// Another process may take what was available a moment ago: the kernel then says that the pages
-/// cannot be made, in one way or another.
+/// Throws the error for pages that could not be allocated. What was available a moment ago may have
+/// been taken by another process; the kernel reports that by one of several error numbers.
 void Arena::throw_no_pages(std::size_t bytes, int error) const {
   if (error == EFAULT || error == ENOMEM || error == ENOSPC) {
     const bool is_mounted = backing_ == Backing::dev_shm;
@@ -243,13 +243,13 @@ void Arena::throw_no_pages(std::size_t bytes, int error) const {
   throw_out_of_memory(bytes, std::string("the kernel refuses them: ") + std::strerror(error));
 }
 
-/// Grows the file and touches the new pages here, on the owner, so that they are placed near it and
-/// so that a lack of memory is an error now and not a fault later.
+/// Grows the file, and touches the new pages on the owner, so that they are placed near it, and so
+/// that a lack of memory is an error now instead of a fault later.
 void Arena::commit(std::size_t end) {
   if (end <= committed_ || backing_ == Backing::touched) return;
   const std::size_t target = std::min(rounded_up(end, kHugePage), mapping_.size());
   require_memory(target - committed_);
-  const WriteSignalsBlocked no_signals;  // of ulimit -f
+  const WriteSignalsBlocked no_signals;  // signals of ulimit -f
   const bool has_grown = backing_ == Backing::process
                              ? mapping_.open_up_to(committed_, target)
                              : ftruncate(file_.get(), static_cast<off_t>(target)) == 0;
@@ -358,7 +358,7 @@ void Arena::free_locked(std::byte* memory) noexcept {
   }
   try {
     free_[offset] = bytes;
-  } catch (const std::bad_alloc&) {  // no memory to remember the block: nobody gets it again
+  } catch (const std::bad_alloc&) {  // the block is not used again, as it cannot be recorded
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the ranks of a node share.
+// Arena: the memory that the ranks of a node share.
 #pragma once
 
 #include <cstddef>
@@ -17,24 +17,25 @@
 
 namespace tutti {
 
-/// What arenas are made of.
+/// The kind of memory behind arenas.
 enum class Backing {
   memfd,    ///< an anonymous file: no mount limit, gone with the last process
   dev_shm,  ///< a file in /dev/shm, unlinked as soon as all peers have mapped it
-  process,  ///< not shared at all: a rank that is alone on its node, and threads as ranks
-  touched,  ///< the same, of pages that are there once they are touched: thousands of ranks
+  process,  ///< not shared: for a rank that is alone on its node, and for ranks that are threads
+  touched,  ///< the same, but pages are allocated on first touch: for thousands of ranks
 };
 
-/// A file mapped from its first to its last possible byte. Pages that the owner has not committed
-/// are address space only; touching them would be a fault, and no offset points into them. Without
-/// a file nothing may be touched before open_up_to(): a process that locks what it maps (mlockall)
+/// A file mapped up to its largest possible size. Pages that the owner has not committed are only
+/// address space; touching them would be a fault, and no offset points into them. Without a file
+/// nothing may be touched before open_up_to(), because a process that locks its mappings (mlockall)
 /// would lock all of it.
 class Mapping {
  public:
   Mapping() = default;
-  /// Errors: out_of_memory if the address space is not to be had (RLIMIT_AS).
+  /// Errors: out_of_memory if there is not enough address space (RLIMIT_AS).
   Mapping(int file, std::size_t bytes);
-  /// Without a file: lets bytes from `begin` to `end` be touched. False with errno if it cannot.
+  /// For a mapping without a file: allows bytes from `begin` to `end` to be touched. Returns false
+  /// with errno on failure.
   [[nodiscard]] bool open_up_to(std::size_t begin, std::size_t end) noexcept;
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
@@ -48,14 +49,14 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-/// How a peer finds an arena's file.
+/// The information by which a peer finds an arena's file.
 struct ArenaAddress {
   std::int64_t process = 0;
   std::int32_t file = -1;  ///< memfd: the owner's file descriptor
   char name[64] = {};      ///< dev_shm: the file's name
 };
 
-/// The name of a file in /dev/shm, which goes with this or at remove().
+/// The name of a file in /dev/shm, which is removed by the destructor or by remove().
 class SharedName {
  public:
   SharedName() = default;
@@ -73,28 +74,27 @@ class SharedName {
   std::string path_;
 };
 
-/// One rank's arena: the file, its mapping, and who has which bytes of it. Any thread may allocate
-/// and free.
+/// One rank's arena: the file, its mapping, and its allocations. Any thread may allocate and free.
 class Arena {
  public:
   static constexpr std::size_t kAlignment = collectives::kLineBytes;
 
-  /// `bytes` of address space; memory is committed as it is allocated. The first
-  /// sizeof(ControlBlock) bytes hold a constructed ControlBlock.
+  /// Reserves `bytes` of address space; memory is committed as it is allocated. A ControlBlock is
+  /// constructed in the first sizeof(ControlBlock) bytes.
   Arena(Backing backing, std::size_t bytes);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Zeroed memory. Errors: out_of_memory with what is needed and what there is, before a page is
-  /// touched.
+  /// Returns zeroed memory. Errors: out_of_memory, with the needed and the available size, before
+  /// any page is touched.
   std::byte* allocate(std::size_t bytes);
   void free(std::byte* memory) noexcept;
-  /// Frees these in a later allocate(), once `is_unused` says that no peer looks at them.
+  /// Frees the memory in a later allocate(), once `is_unused` says that no peer accesses it.
   void retire(std::vector<std::byte*> memory, std::function<bool()> is_unused);
 
-  /// A group makes calls with memory of this arena. Once it has failed, a peer that was stopped may
-  /// go on in the middle of its last call and write there: what was allocated until then is never
-  /// used again after it is freed.
+  /// Registers a group that makes calls with memory of this arena. If the group has failed, a peer
+  /// that was stopped may resume in the middle of its last call and write to the arena. So memory
+  /// that was allocated before is never reused after it is freed.
   void add_user(const void* group, std::function<bool()> has_failed);
   void remove_user(const void* group);
 
@@ -105,20 +105,20 @@ class Arena {
     return memory >= data() && memory < data() + reserved_bytes();
   }
   [[nodiscard]] ArenaAddress address() const;
-  /// dev_shm: removes the name, which is not needed once all peers have mapped the file.
+  /// dev_shm: removes the name, which is no longer needed once all peers have mapped the file.
   void unlink() noexcept { name_.remove(); }
 
-  /// Why this process gets no anonymous files, for a message; empty if it does. Containers may
-  /// forbid the call, and old kernels do not have it.
+  /// Returns why this process cannot make anonymous files, or an empty text if it can. Containers
+  /// may forbid the call, and old kernels do not have it.
   static std::string why_no_memfd();
 
   /// Maps another process's arena. Errors: io if it cannot be opened, out_of_memory.
   static Mapping map_peer(Backing backing, const ArenaAddress& address, std::size_t bytes);
 
-  /// The address space to reserve: `asked`, or about twice a rank's share of the machine's memory,
-  /// and at most all of it; less where RLIMIT_AS would not let `ranks` arenas be mapped. Each of
-  /// them maps those of all, so that a share of all memory would be `ranks` times what a process
-  /// can address on a large machine.
+  /// Returns the address space to reserve: `asked`, or about twice a rank's share of the machine's
+  /// memory, but at most all of it; less if RLIMIT_AS would not allow `ranks` arenas to be mapped.
+  /// Each rank maps the arenas of all, so that on a large machine `ranks` times all of the memory
+  /// could exceed the address space of a process.
   static std::size_t default_reserve(std::size_t asked, int ranks);
 
  private:
@@ -128,7 +128,7 @@ class Arena {
   };
   struct Used {
     std::size_t bytes;
-    std::uint64_t number;  ///< of its allocation
+    std::uint64_t number;  ///< sequence number of the allocation
   };
   struct User {
     const void* group;
@@ -147,15 +147,15 @@ class Arena {
   SharedName name_;
   FileDescriptor file_;
   Mapping mapping_;
-  std::mutex mutex_;  ///< what follows
+  std::mutex mutex_;  ///< guards the following members
   std::size_t committed_ = 0;
-  std::size_t touched_ = 0;                  ///< bytes below this were handed out at some time
-  std::map<std::size_t, std::size_t> free_;  ///< offset -> bytes of a free range
+  std::size_t touched_ = 0;                  ///< bytes below this have been handed out before
+  std::map<std::size_t, std::size_t> free_;  ///< offset -> size of each free range
   std::map<std::size_t, Used> allocated_;    ///< by offset
   std::vector<Retired> retired_;
-  std::vector<User> users_;  ///< that have not failed
+  std::vector<User> users_;  ///< only those that have not failed
   std::uint64_t allocated_so_far_ = 0;
-  std::uint64_t kept_ = 0;  ///< so many first allocations are never used again
+  std::uint64_t kept_ = 0;  ///< this many first allocations are never reused
 };
 
 }  // namespace tutti

@@ -14,16 +14,17 @@ namespace tutti {
 
 namespace {
 
-// For so long, a helper without a core of its own leaves jobs to the thread that will wait.
+// For this time, a helper without a core of its own leaves jobs to a thread that may begin to wait.
 constexpr auto kLateStart = std::chrono::milliseconds(5);
-// How often a thread that waits lets messages of the program move.
+// The interval at which a waiting thread drives messages of the program.
 constexpr auto kProgressEvery = std::chrono::milliseconds(1);
-// For so long the end of the process waits for who carries out calls, and may be in an updater.
+// At the end of the process, the longest wait for the thread that carries out calls, which may be
+// in an updater.
 constexpr auto kLongestPark = std::chrono::seconds(1);
 constexpr const char* kDestroyed = "a store or communicator is destroyed";
 
-/// The asynchronous calls of this process that can be made: global, as its end is. Never destroyed,
-/// because exit handlers need it.
+/// The open AsyncCalls of this process, global because the end of the process is. Never destroyed,
+/// because exit handlers use it.
 struct OpenCalls {
   std::mutex mutex;
   std::vector<AsyncCalls*> all;
@@ -58,7 +59,7 @@ AsyncCalls::AsyncCalls(collectives::Engine& engine, const Settings& settings)
   open_calls().all.push_back(this);
 }
 
-/// A call that is complete before anybody notices that it is given up, is complete.
+/// Gives up unfinished calls. A call that completes before the driver notices that is complete.
 void AsyncCalls::close() {
   {
     const std::lock_guard lock(open_calls().mutex);
@@ -75,7 +76,7 @@ void AsyncCalls::close() {
   queues_.came().notify_all();
   if (helper_.joinable()) helper_.join();
   lock.lock();
-  queues_.done().wait(lock, [&] { return !is_driven_; });  // by a thread that waits
+  queues_.done().wait(lock, [&] { return !is_driven_; });  // by a waiting thread
   const bool has_jobs = queues_.size() != 0;
   lock.unlock();
   if (has_jobs) fail_destroyed();
@@ -93,7 +94,7 @@ std::size_t AsyncCalls::add(AsyncClient& client) {
 }
 
 void AsyncCalls::remove(std::size_t client) {
-  if (forks_ != num_forks()) return;  // its jobs are the parent's
+  if (forks_ != num_forks()) return;  // the jobs belong to the parent
   Lock lock = queues_.lock();
   if (queues_.has_jobs(client)) {
     queues_.give_up(client);
@@ -104,8 +105,9 @@ void AsyncCalls::remove(std::size_t client) {
   queues_.remove(client);
 }
 
-/// In the lock, with jobs that nobody can wait for any more. Returns what they are, in words.
-/// Whoever carries them out, or does so next, fails the group.
+/// Marks jobs as given up, because nobody can wait for them any more. Requires the lock. Returns a
+/// description of the jobs. The thread that carries them out, or the next one to do so, fails the
+/// group.
 std::string AsyncCalls::give_up(Lock& lock, const char* why) {
   why_given_up_ = why;
   waiting_->patience.is_given_up.store(true);
@@ -121,8 +123,9 @@ std::string AsyncCalls::give_up(Lock& lock, const char* why) {
   return calls;
 }
 
-/// This fails the job, and nobody else says why; so it is said where the log is quiet, too. A
-/// program that ends by an exception has something else to say.
+/// Prints why the calls were given up, even if the log is quiet, because it makes the job fail, and
+/// nobody else reports it. Prints nothing if the program ends by an exception, which is the actual
+/// reason.
 void AsyncCalls::say_given_up(const char* what, const std::string& calls) const noexcept {
   if (std::uncaught_exceptions() > 0) return;
   try {
@@ -131,12 +134,12 @@ void AsyncCalls::say_given_up(const char* what, const std::string& calls) const 
                             " before its asynchronous calls are complete (" + calls +
                             "); they are given up, and so are all calls after them. " +
                             "wait() for them, or call barrier(), first");
-  } catch (const std::bad_alloc&) {  // the failure itself says what has happened
+  } catch (const std::bad_alloc&) {  // the failure itself describes what happened
   }
 }
 
-/// Where other nodes are told, that comes first: whoever notices that it is given up fails the
-/// group, too.
+/// Stops this group's calls at the end of the process. If other nodes are to be told, that is done
+/// first, because the driver also fails the group once it notices that calls are given up.
 void AsyncCalls::park(bool tells_others) noexcept {
   try {
     Lock lock = queues_.lock();
@@ -155,7 +158,7 @@ void AsyncCalls::park(bool tells_others) noexcept {
       say_given_up("the program ends", give_up(lock, "the process ends"));
     }
     if (!is_driver()) queues_.done().wait_for(lock, kLongestPark, [&] { return !is_driven_; });
-  } catch (const std::bad_alloc&) {  // the process ends all the same
+  } catch (const std::bad_alloc&) {  // the process ends anyway
   }
 }
 
@@ -181,11 +184,12 @@ void AsyncCalls::start_helper() {
   }
 }
 
-/// Whoever waits does the work, unless another thread does already. Ends without a wait, if `ready`
-/// holds.
+/// Waits until `ready`, and does the work unless another thread is doing it. Returns at once if
+/// `ready` holds already.
 template <class Ready>
 void AsyncCalls::await(const Ready& ready) {
-  if (forks_ != num_forks()) throw_forked(engine_.topology().rank);  // nobody here goes on with it
+  // Nobody here would carry out the jobs.
+  if (forks_ != num_forks()) throw_forked(engine_.topology().rank);
   Lock lock = queues_.lock();
   if (ready()) return;
   if (is_driver()) {
@@ -194,7 +198,8 @@ void AsyncCalls::await(const Ready& ready) {
   }
   try {
     drive_until(lock, ready);
-  } catch (...) {  // a signal's handler threw: the helper, which saw a thread wait, looks again
+    // A signal's handler threw: the helper has seen a waiting thread, and must look again.
+  } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     lock.unlock();
     queues_.came().notify_all();
@@ -210,7 +215,7 @@ void AsyncCalls::await(const Ready& ready) {
 template <class Ready>
 void AsyncCalls::drive_until(Lock& lock, const Ready& ready) {
   const AsyncWaiting::Timed timed(*waiting_);
-  if (is_driven_) engine_.rouse();  // it need not spare this thread's core any more
+  if (is_driven_) engine_.rouse();  // the driver need no longer spare this thread's core
   while (!ready()) {
     if (is_driven_) {
       watch_driver(lock, ready);
@@ -220,9 +225,9 @@ void AsyncCalls::drive_until(Lock& lock, const Ready& ready) {
   }
 }
 
-/// On one node the helper makes no MPI call, nor does a thread that has not made the group. What
-/// another rank waits for may be a message of the program, which this thread lets move if it may.
-/// The driver's own waits have the deadline.
+/// Waits while another thread drives. On one node neither the helper nor a thread that has not made
+/// the group calls MPI. If another rank waits for a message of the program, this thread drives it
+/// where permitted. The deadline is in the waits of the driver.
 template <class Ready>
 void AsyncCalls::watch_driver(Lock& lock, const Ready& ready) {
   const auto can_go_on = [&] { return ready() || !is_driven_; };
@@ -232,7 +237,7 @@ void AsyncCalls::watch_driver(Lock& lock, const Ready& ready) {
     const Clock::duration look_every = lets_move ? Clock::duration(kProgressEvery)
                                                  : Clock::duration(collectives::kInterruptedEvery);
     if (queues_.done().wait_for(lock, look_every, can_go_on)) return;
-    lock.unlock();  // who is asked may need a lock that this thread's caller holds
+    lock.unlock();  // the interrupt check may need a lock that this thread's caller holds
     if (lets_move) lets_move = engine_.progress();
     if (const auto now = Clock::now(); now - asked_at >= collectives::kInterruptedEvery) {
       asked_at = now;
@@ -257,7 +262,8 @@ void AsyncCalls::await_all() {
 
 void AsyncCalls::settle() noexcept { round_.settle(); }
 
-/// The order of MPI's sums may be another one for each place in a message.
+/// True if slices have the bits of the whole. MPI's order of summation may depend on the position
+/// in a message.
 bool AsyncCalls::may_slice() const {
   const bool by_mpi = has_network_ && engine_.tuning().exchange == collectives::Exchange::mpi;
   return engine_.topology().size > 1 && !by_mpi;
@@ -268,7 +274,7 @@ bool AsyncCalls::may_slice() const {
 void AsyncCalls::help() {
   pthread_setname_np(pthread_self(), "tutti-async");
   if (const auto& processors = engine_.memory().processors) processors->apply();
-  prctl(PR_SET_TIMERSLACK, 1000);  // ns; by default naps of 50 us take twice as long
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; with the default, naps of 50 us take twice as long
   const auto is_needed = [&] {
     return ends_ || (queues_.size() != 0 && !is_driven_ && waiting_->patience.waiters.load() == 0);
   };
@@ -287,7 +293,7 @@ void AsyncCalls::help() {
   }
 }
 
-/// `beside`: a thread that computes.
+/// Carries out one turn. `beside`: on a thread beside the one that computes.
 void AsyncCalls::drive(Lock& lock, bool beside) {
   is_driven_ = true;
   driver_.store(std::this_thread::get_id());
@@ -299,7 +305,8 @@ void AsyncCalls::drive(Lock& lock, bool beside) {
   queues_.done().notify_all();
 }
 
-/// Whatever happens, others who wait find that nobody drives any more, or that their jobs failed.
+/// Never throws: in the end other waiting threads find that nobody drives, or that their jobs have
+/// failed.
 void AsyncCalls::turn(bool beside) noexcept {
   try {
     if (waiting_->patience.is_given_up.load()) {
@@ -317,7 +324,7 @@ void AsyncCalls::turn(bool beside) noexcept {
   }
 }
 
-/// In close(), with jobs that nobody has carried out.
+/// Fails the group in close() if there are jobs that have not been carried out.
 void AsyncCalls::fail_destroyed() noexcept {
   std::exception_ptr error = no_memory_;
   try {
@@ -334,7 +341,7 @@ void AsyncCalls::fail_destroyed() noexcept {
 
 namespace {
 
-/// Throws what is being handled, as an error that fails a group.
+/// Rethrows the current exception as an error that fails a group.
 void rethrow_as_failure() {
   try {
     throw;
@@ -345,7 +352,8 @@ void rethrow_as_failure() {
 
 }  // namespace
 
-/// In a handler. The engine may be as good as before; the queues of the ranks are not.
+/// Fails all jobs with the current exception. The engine may still be usable, but the queues of the
+/// ranks no longer agree.
 void AsyncCalls::fail_for_good() noexcept {
   std::exception_ptr error = no_memory_;
   try {
@@ -355,7 +363,7 @@ void AsyncCalls::fail_for_good() noexcept {
       engine_.raise_failure(known.code(), known.what());
       error = std::current_exception();
     }
-  } catch (...) {  // no memory to say what has happened
+  } catch (...) {  // no memory to describe the error
     engine_.raise_failure(ErrorCode::out_of_memory, no_memory_text_);
   }
   queues_.fail_all(error, engine_.failed());

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collective calls that go on while the program computes, in whatever order each rank makes them.
+// AsyncCalls: collective calls in the background, which each rank may make in a different order.
 //
-// The program's thread puts jobs into queues and goes on. They are carried out, with the engine
-// that there is, by whichever thread drives: a helper thread of the rank while the program
-// computes, or a thread of the program that waits for them. While the queues are empty nobody
-// drives, and the program has the engine to itself. So one thread at a time uses the engine, and
-// MPI.
+// The program's thread puts jobs into queues and continues. They are carried out with the group's
+// engine by the thread that drives: a helper thread of the rank while the program computes, or a
+// thread of the program that waits for them. While the queues are empty, no thread drives, and the
+// program has the engine to itself. So only one thread at a time uses the engine, and MPI.
 //
 //   program   push_async(a)  push_async(b)  compute ...............  pull(a)
 //                  |              |                                    ^
@@ -13,25 +12,26 @@
 //                  |              |                                    |
 //   driver         +-- round: what do all ranks have? -- batch: a, b --+-- round -- ...
 //
-// Nobody coordinates. A round is an allreduce of one byte per queue, which is the number of the
-// rank if it has no job there. The minimum says whether all have one, and else who has none. So all
-// ranks know the same, sort by priority and queue, and carry out the first jobs, as many as the
-// link takes in about 10 ms, as one call. A rank takes part in rounds as long as it has jobs. Where
-// ranks have none in common, they look again after a nap.
+// There is no coordinator. A round is an allreduce of one byte per queue: the rank's number if it
+// has no job in the queue, otherwise the largest value. The minimum tells whether all ranks have a
+// job, or else which rank has none. So all ranks have the same information, sort by priority and
+// queue, and carry out the first jobs as one call, as many as the link transfers in about 10 ms. A
+// rank takes part in rounds while it has jobs. If the ranks have no jobs in common, they begin
+// another round after a nap.
 //
-// A job that the link takes much longer for may go in slices of about 10 ms, one after each round.
-// So more urgent jobs overtake it on its way. Where there is one queue, slices take eight times as
-// long: jobs of one queue have an order, so none overtakes.
+// A job that takes much longer on the link may be divided into slices of about 10 ms, one after
+// each round, so that more urgent jobs can overtake it. If there is only one queue, slices are
+// eight times as long: jobs of one queue are ordered, so none can overtake.
 //
-// What fails on all ranks alike and takes the same jobs from all queues is an error of these jobs
-// alone. Of several, each is then carried out by itself, so that those that have no part in the
-// error are done. Anything else fails the group: queues that are out of step would pair the wrong
-// jobs.
+// An error that occurs on all ranks alike and takes the same jobs from all queues only concerns
+// these jobs. If a batch had several, each of them is then carried out separately, so that jobs
+// without the error complete. Any other error fails the group, because queues that no longer agree
+// would pair the wrong jobs.
 //
-// While the program's thread computes, the helper does not spin: it sleeps where other ranks wake
-// it, and naps between looks at messages, about as long as what is under way takes. In a node whose
-// cores all have a rank there is no idle time to hide anything in, so the helper leaves the jobs
-// of some milliseconds to the thread that will wait for them.
+// While the program's thread computes, the helper does not spin: it sleeps where other ranks can
+// wake it, and otherwise naps between polls for messages, about as long as the pending ones take.
+// In a node where every core has a rank there is no idle time in which communication could be
+// hidden, so the helper leaves the jobs for some milliseconds to a thread that will wait for them.
 #pragma once
 
 #include <atomic>
@@ -52,48 +52,48 @@
 
 namespace tutti {
 
-/// One rank's end of a group's asynchronous calls: who drives.
+/// A rank's asynchronous calls in one group: decides which thread drives.
 class AsyncCalls {
  public:
   AsyncCalls(collectives::Engine& engine, const Settings& settings);
-  /// After close().
+  /// Requires close().
   ~AsyncCalls() = default;
   AsyncCalls(const AsyncCalls&) = delete;
   AsyncCalls& operator=(const AsyncCalls&) = delete;
 
-  /// Gives up what is under way, which fails the group, and joins the thread. Nothing but
-  /// has_engine may be called afterwards.
+  /// Gives up unfinished calls, which fails the group, and joins the helper thread. Only
+  /// has_engine() may be called afterwards.
   void close();
 
-  /// Clients are added in the same order on all ranks; where they are not, the next round is a
-  /// mismatch. Returns when nothing is under way: then no rank makes a round in which this client
-  /// is unknown to another.
+  /// Adds a client, in the same order on all ranks; otherwise the next round is a mismatch. Returns
+  /// when no call is pending, so that no rank makes a round in which another rank does not know the
+  /// client.
   std::size_t add(AsyncClient& client);
-  /// A call that the client still has is given up with a warning, and fails the group; unless it is
-  /// complete before that is noticed. Ranks may remove clients at different times, while others go
-  /// on.
+  /// Removes a client. Its unfinished calls are given up with a warning, which fails the group,
+  /// unless they complete before that is noticed. Ranks may remove clients at different times,
+  /// while others continue.
   void remove(std::size_t client);
 
   /// See park_async_calls().
   void park(bool tells_others) noexcept;
 
   using Placed = PlacedJob;
-  /// Appends jobs to queues of a client. Local, returns at once. Errors: what the group failed
-  /// with; out_of_memory if the helper thread cannot be made.
+  /// Appends jobs to queues of a client. Local; returns at once. Errors: the failure of the group;
+  /// out_of_memory if the helper thread cannot be created.
   void submit(std::size_t client, std::vector<Placed>&& jobs);
 
-  /// True if slices give the bits of the whole.
+  /// True if slices give the same bits as the whole.
   [[nodiscard]] bool may_slice() const;
 
-  /// Counts what the program has waited until now. While nothing is under way.
+  /// Counts the time that the program has waited so far. Requires that no call is pending.
   void settle() noexcept;
 
-  /// Returns when a queue has no jobs, or none has. Local, but what it waits for is collective.
+  /// Wait until a queue has no jobs, or no queue has. Local, although the jobs are collective.
   /// Errors: invalid_argument on the thread that drives, in an updater.
   void await_queue(std::size_t client, std::size_t queue);
   void await_all();
 
-  /// True if this thread may use the engine now: it drives, or there are no jobs.
+  /// True if this thread may use the engine now, because it drives, or there are no jobs.
   [[nodiscard]] bool has_engine() const { return queues_.size() == 0 || is_driver(); }
   [[nodiscard]] bool is_driver() const { return std::this_thread::get_id() == driver_.load(); }
   [[nodiscard]] const std::shared_ptr<AsyncWaiting>& waiting() const { return waiting_; }
@@ -120,26 +120,27 @@ class AsyncCalls {
   collectives::Engine& engine_;
   unsigned forks_ = num_forks();
   bool has_network_;
-  bool begins_late_;  ///< the helper, because the program's threads have all cores
+  bool begins_late_;  ///< the helper begins late, because the program's threads use all cores
   std::shared_ptr<AsyncWaiting> waiting_;
   AsyncQueues queues_;
   AsyncRound round_;
-  // The error that the driver fails with where there is no memory to say why.
+  // The error of the driver if there is no memory to describe the actual one.
   const std::string no_memory_text_;
   const std::exception_ptr no_memory_;
 
-  // In the lock of the queues, until the thread:
+  // Guarded by the lock of the queues, up to `helper_`:
   const char* why_given_up_ = "";
   bool ends_ = false;
   bool is_idle_ = true;     ///< the helper sleeps until it is woken
-  bool is_driven_ = false;  ///< some thread has the engine
+  bool is_driven_ = false;  ///< some thread uses the engine
   std::thread helper_;
   std::atomic<std::thread::id> driver_{};
 };
 
-/// This process ends MPI. What is under way in asynchronous calls of its groups is given up, which
-/// is said, and fails them; returns when no thread carries out calls any more, or after a moment.
-/// `tells_others`: this alone, that the groups fail on all nodes; in turns of this thread.
+/// Stops asynchronous calls because this process ends MPI. Pending calls of its groups are given
+/// up, with a message, and their groups fail. Returns when no thread carries out calls any more, or
+/// after a limited time. `tells_others`: only make the groups fail on all nodes, while this thread
+/// has turns.
 void park_async_calls(bool tells_others) noexcept;
 
 }  // namespace tutti

@@ -11,15 +11,15 @@ namespace tutti {
 
 namespace {
 
-// Less than this, however slow the link, would have too many rounds.
+// Even on a slow link slices are not smaller than this, because there would be too many rounds.
 constexpr std::size_t kLeastSlice = std::size_t{64} << 10;
-// Times a slice, where there is one queue, so that nothing can overtake: each slice has a round, in
-// which the link is idle.
+// Slices are longer by this factor if there is only one queue, so that no job can overtake: each
+// slice has a round, during which the link is idle.
 constexpr std::size_t kLongerIfAlone = 8;
 constexpr std::size_t kMostQueuesNamed = 3;
 
-/// The statement of a round on a queue's first job. A rank without any job makes no round, so
-/// others wait for it there.
+/// Records the result of a round for a queue's first job. A rank without any job takes no part in
+/// the round, so the others wait for it there.
 void note(collectives::AsyncTimes& times, std::uint8_t count, std::uint64_t now, int waited_for) {
   if (count <= kLastNamed) times.last_rank = count;
   if (count != kHasJob || times.met != 0) return;
@@ -42,7 +42,8 @@ AsyncBatch choose_batch(std::vector<CommonJob> common, std::size_t most, bool is
   for (const CommonJob& job : common) {
     if (job.queue.client != first.queue.client) continue;
     bytes += job.bytes;
-    const bool is_apart = job.is_alone || job.done > 0;  // a part of the sum is in its place
+    // A part of its sum has been written already.
+    const bool is_apart = job.is_alone || job.done > 0;
     if (!batch.queues.empty() && (bytes > most || is_apart)) break;
     batch.queues.push_back(job.queue);
     if (job.is_alone) break;
@@ -59,7 +60,8 @@ std::size_t AsyncQueues::add(AsyncClient& client) {
 
 void AsyncQueues::remove(std::size_t client) {
   Client& gone = clients_[client];
-  gone.queues.resize(std::max(gone.queues.size(), gone.client->queues()));  // others count them
+  // The other ranks still count them.
+  gone.queues.resize(std::max(gone.queues.size(), gone.client->queues()));
   gone.client = nullptr;
 }
 
@@ -112,7 +114,7 @@ std::string AsyncQueues::in_words() const {
   return ready.empty() ? "none" : in_words(ready);
 }
 
-/// The first of them, and how many more there are.
+/// Describes the first queues, and the number of the others.
 std::string AsyncQueues::in_words(std::span<const AsyncQueue> batch) const {
   std::string text;
   for (const AsyncQueue& place : batch.first(std::min(batch.size(), kMostQueuesNamed))) {

@@ -47,7 +47,7 @@ void AsyncReduces::carry_out(std::span<AsyncJob* const> jobs) {
   trace(*jobs.front());
 }
 
-/// What is done of the output cannot be undone.
+/// An error after the first slice fails the group, because its part of the output cannot be undone.
 void AsyncReduces::carry_slice(AsyncJob& job, std::size_t bytes) {
   try {
     reduce(job, bytes);
@@ -63,7 +63,7 @@ void AsyncReduces::trace(AsyncJob& job) {
   engine_.statistics().trace_async(kReduceCall, job.times, job.bytes);
 }
 
-/// So many bytes, from job.done on.
+/// Reduces `bytes` bytes, beginning at job.done.
 void AsyncReduces::reduce(const AsyncJob& one, std::size_t bytes) {
   const auto& job = static_cast<const ReduceJob&>(one);
   const collectives::CountedCall counted(engine_.statistics(), kReduceCall);

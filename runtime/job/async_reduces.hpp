@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduces of tensors that go on while the program computes.
+// AsyncReduces: allreduces of tensors in the background.
 #pragma once
 
 #include "tutti/pending.hpp"
@@ -9,14 +9,15 @@
 
 namespace tutti {
 
-/// One queue: these calls have no keys, so all ranks make them in the same order.
+/// They have a single queue: these calls have no keys, so all ranks must make them in the same
+/// order.
 class AsyncReduces : public AsyncClient {
  public:
   AsyncReduces(collectives::Engine& engine, AsyncCalls& calls)
       : engine_(engine), calls_(calls), number_(calls.add(*this)) {}
 
-  /// `what`: the call in words. `refusal`: why this rank's call is invalid; all ranks then throw
-  /// it. Empty if it is valid.
+  /// `what` describes the call. `refusal` tells why this rank's call is invalid, which all ranks
+  /// then throw; empty if it is valid.
   Pending allreduce(const ConstTensorView& input, const TensorView& output, ReduceOp op,
                     int priority, std::string what, std::string refusal);
 

@@ -12,20 +12,23 @@ namespace tutti {
 
 namespace {
 
-// All that the link takes in this time goes as one call: a more urgent one waits so long at most.
+// A batch has as much data as the link transfers in this time, which is the longest wait of a more
+// urgent job.
 constexpr double kSecondsPerBatch = 0.010;
-// Before the first batch has told how fast the link is.
+// The speed of the link that is assumed until a batch has been measured.
 constexpr double kFirstGuess = 100e6;      // bytes per second, between nodes
 constexpr double kFirstGuessInNode = 4e9;  // in a node
-// Ranks that have no jobs in common look again after this time.
+// If ranks have no jobs in common, they begin another round after this time.
 constexpr auto kNapInVain = std::chrono::milliseconds(1);
-constexpr auto kNapOfWaiter = std::chrono::microseconds(50);  // the same, if somebody waits
-// The time that counts of one turn: a job that was suspended does not expire.
+constexpr auto kNapOfWaiter = std::chrono::microseconds(50);  // the same while a thread waits
+// The time of one turn counts up to this limit, so that a job which was suspended does not exceed
+// its deadline.
 constexpr auto kMostCounted = std::chrono::seconds(1);
 constexpr double kWeightOfNewest = 0.25;
-constexpr std::size_t kLeastTimed = std::size_t{16} << 10;  // less says little of a link
-// Pieces that a share has under way between two nodes, 16 of 32 KiB: see lane.cpp. A nap takes as
-// long as half of them.
+// Smaller batches tell little about the link.
+constexpr std::size_t kLeastTimed = std::size_t{16} << 10;
+// Bytes that a share has in flight between two nodes: 16 pieces of 32 KiB, see lane.cpp. A nap
+// takes as long as half of them.
 constexpr double kNapBytes = 256 << 10;
 constexpr auto kLeastNap = std::chrono::microseconds(50);
 constexpr auto kMostNap = std::chrono::milliseconds(2);
@@ -52,7 +55,7 @@ void AsyncRound::turn(bool is_beside) {
   }
 }
 
-/// False if the ranks have no jobs in common.
+/// Carries out a round and its batch. Returns false if the ranks have no jobs in common.
 bool AsyncRound::take_turn() {
   begin_step();
   const std::vector<std::uint8_t> own = own_counts();
@@ -63,7 +66,7 @@ bool AsyncRound::take_turn() {
   if (counts.back() == 0) expire(own);
   const std::uint8_t width = counts[counts.size() - kExtraBytes];
   const std::size_t most = width == 0 ? 0 : std::size_t{1} << (width - 1);
-  // A byte of the client, and one of its queue.
+  // One byte of the client, and one of its queue.
   const bool is_only_queue = counts.size() == 2 + kExtraBytes;
   const AsyncBatch batch =
       choose_batch(queues_.common(counts, engine_.statistics().waited_for()), most, is_only_queue);
@@ -72,7 +75,8 @@ bool AsyncRound::take_turn() {
   return !batch.queues.empty();
 }
 
-/// What the queues have, then what learn_speed() and napped_in_vain() found.
+/// Returns the counts of the queues, the size of a batch by learn_speed(), and the time-out flag by
+/// napped_in_vain().
 std::vector<std::uint8_t> AsyncRound::own_counts() {
   std::vector<std::uint8_t> counts = queues_.counts();
   const auto bytes = static_cast<std::uint64_t>(bytes_per_second_ * kSecondsPerBatch);
@@ -81,7 +85,7 @@ std::vector<std::uint8_t> AsyncRound::own_counts() {
   return counts;
 }
 
-/// The least of all ranks.
+/// Replaces each count by the minimum of all ranks.
 void AsyncRound::meet(std::vector<std::uint8_t>& counts) {
   const Patiently patiently(engine_, waiting_.patience, is_beside_);
   auto* bytes = reinterpret_cast<std::byte*>(counts.data());
@@ -108,7 +112,7 @@ void AsyncRound::carry_out(const AsyncBatch& batch) {
   if (error != nullptr || is_complete) end(batch.queues, error);
 }
 
-/// The error of a batch's call. `is_complete`: no slice is left.
+/// Carries out a batch, and returns its error, or null. `is_complete` is false if slices remain.
 std::exception_ptr AsyncRound::make_call(const AsyncBatch& batch, bool& is_complete) {
   AsyncClient* client = nullptr;
   const std::vector<AsyncJob*> jobs = queues_.jobs_of(batch, client);
@@ -128,7 +132,8 @@ std::exception_ptr AsyncRound::make_call(const AsyncBatch& batch, bool& is_compl
       client->carry_slice(*jobs.front(), batch.slice);
       jobs.front()->done += batch.slice;
       is_complete = jobs.front()->done == bytes;
-      if (!is_complete) learn_speed(batch.slice, Clock::now() - begin);  // without an update
+      // Measured without an update.
+      if (!is_complete) learn_speed(batch.slice, Clock::now() - begin);
     }
     step_.waited += count_waits();
   } catch (...) {
@@ -137,20 +142,22 @@ std::exception_ptr AsyncRound::make_call(const AsyncBatch& batch, bool& is_compl
   return nullptr;
 }
 
-/// After an error that has changed nothing. Which jobs share a batch is by chance: those that do
-/// not have the error are done.
+/// Carries out the jobs of a batch separately, after an error that has changed nothing. Jobs share
+/// a batch by chance, so those without the error should complete.
 void AsyncRound::carry_out_apart(std::span<const AsyncQueue> batch) {
   for (const AsyncQueue& place : batch) carry_out({.queues = {place}});
 }
 
-/// A call that was given up and is complete before anybody noticed, is complete: other calls go on.
+/// Ends the jobs of a batch. If calls were given up but have completed before anybody noticed,
+/// other calls continue.
 void AsyncRound::end(std::span<const AsyncQueue> batch, const std::exception_ptr& error) {
   queues_.end(batch, error, step_);
   const AsyncQueues::Lock lock = queues_.lock();
   if (!queues_.has_given_up()) waiting_.patience.is_given_up.store(false);
 }
 
-/// The waits for a step end after it, so it is told when the next one begins.
+/// Begins a step of asynchronous calls. The previous one is reported only now, because waits for a
+/// step end after it.
 void AsyncRound::begin_step() {
   if (step_.end != 0) tell_step();
   if (step_.begin != 0) return;
@@ -164,7 +171,7 @@ void AsyncRound::tell_step() {
   step_ = {};
 }
 
-/// The time that the program has waited since the last time, in ticks.
+/// Counts the time in ticks that the program has waited since the last count.
 std::uint64_t AsyncRound::count_waits() {
   const std::uint64_t waits = waiting_.waits.exchange(0);
   const std::uint64_t ticks = waiting_.waited_ticks.exchange(0);
@@ -172,7 +179,7 @@ std::uint64_t AsyncRound::count_waits() {
   return ticks;
 }
 
-/// A lack of memory for counting does not end the job.
+/// A lack of memory for statistics does not end the job.
 void AsyncRound::settle() noexcept {
   try {
     if (step_.end != 0) {
@@ -184,7 +191,8 @@ void AsyncRound::settle() noexcept {
   }
 }
 
-/// Sleeps until a job comes, or it is time to look again. `begin`: of the turn.
+/// Sleeps until a job arrives, or until it is time for another round. `begin`: the beginning of the
+/// turn.
 void AsyncRound::napped_in_vain(Clock::time_point begin) {
   {
     AsyncQueues::Lock lock = queues_.lock();
@@ -204,8 +212,8 @@ void AsyncRound::napped_in_vain(Clock::time_point begin) {
   }
 }
 
-/// All ranks have failed with an error that leaves the group as it is. They go on only if they take
-/// the same jobs from their queues.
+/// After an error on all ranks that leaves the group usable: checks that all ranks take the same
+/// jobs from their queues. Otherwise they cannot continue.
 void AsyncRound::confirm(std::span<const AsyncQueue> batch) {
   const Patiently patiently(engine_, waiting_.patience, is_beside_);
   Digest digest;
@@ -222,8 +230,8 @@ void AsyncRound::confirm(std::span<const AsyncQueue> batch) {
                .describe = describe});
 }
 
-/// All ranks are here, and some rank has waited for too long. They tell each other what they have,
-/// and whether a thread waits, which can say what is wrong: a program that is ending may have none.
+/// Throws, after some rank has waited for too long; all ranks call it. They exchange their counts,
+/// and whether a thread waits and can report the error: a program that is ending may have none.
 void AsyncRound::expire(std::vector<std::uint8_t> own) {
   const Patiently patiently(engine_, waiting_.patience, is_beside_);
   const collectives::Topology& topology = engine_.topology();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One round of asynchronous calls: the ranks find out what all of them have, and carry it out.
+// AsyncRound: the ranks find out which jobs all of them have, and carry them out.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace tutti {
 
-/// How waits of the engine are while this lives: see Waiter::set_patience().
+/// Sets how waits of the engine go during its lifetime, see Waiter::set_patience().
 class Patiently {
  public:
   Patiently(collectives::Engine& engine, const collectives::Patience& patience, bool beside)
@@ -33,17 +33,17 @@ class Patiently {
   collectives::Engine& engine_;
 };
 
-/// For the thread that carries out calls, one at a time.
+/// Used by the thread that carries out calls, one at a time.
 class AsyncRound {
  public:
   AsyncRound(collectives::Engine& engine, AsyncQueues& queues, AsyncWaiting& waiting,
              const Settings& settings);
 
-  /// One round, and what follows from it; a nap, if the ranks have no jobs in common. `is_beside`:
-  /// a thread that computes. What it throws fails all jobs: the queues of the ranks are not as they
-  /// were.
+  /// Makes one round, and carries out its batch, or naps if the ranks have no jobs in common.
+  /// `is_beside`: on a thread beside the one that computes. An exception fails all jobs, because
+  /// the queues of the ranks may no longer agree.
   void turn(bool is_beside);
-  /// Counts what the program has waited until now. While nothing is under way.
+  /// Counts the time that the program has waited so far. Requires that no call is pending.
   void settle() noexcept;
 
  private:
@@ -67,12 +67,12 @@ class AsyncRound {
   collectives::Engine& engine_;
   AsyncQueues& queues_;
   AsyncWaiting& waiting_;
-  Clock::duration deadline_;  ///< the largest duration for none
+  Clock::duration deadline_;  ///< the largest duration if there is no deadline
   double bytes_per_second_;
   bool is_beside_ = false;
-  collectives::AsyncStep step_{};  ///< under way, or the last one until it is told
+  collectives::AsyncStep step_{};  ///< the current step, or the last one until it is reported
   Clock::duration in_vain_{0};     ///< how long the ranks have had no jobs in common
-  Clock::duration asked_at_{0};    ///< of in_vain_: when it was last asked whether to go on
+  Clock::duration asked_at_{0};    ///< value of in_vain_ at the last interrupt check
 };
 
 }  // namespace tutti

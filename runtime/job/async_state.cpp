@@ -24,10 +24,10 @@ std::string text_of(const std::exception_ptr& error) {
 
 AsyncState::~AsyncState() {
   if (error_ == nullptr || error_was_seen_) return;
-  if (waiting_->patience.is_given_up.load()) return;  // that has been said
+  if (waiting_->patience.is_given_up.load()) return;  // this has been reported
   try {
     waiting_->warn(what_ + " failed, and nobody waited for it: " + text_of(error_));
-  } catch (const std::bad_alloc&) {  // a warning less
+  } catch (const std::bad_alloc&) {  // no memory even for a warning
   }
 }
 

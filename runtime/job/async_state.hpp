@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Pending refers to.
+// AsyncState: the state behind a Pending.
 #pragma once
 
 #include <atomic>
@@ -16,29 +16,30 @@
 
 namespace tutti {
 
-/// What those who wait share with the thread that makes asynchronous calls.
+/// The state that waiting threads share with the thread that makes asynchronous calls.
 struct AsyncWaiting {
   collectives::Patience patience{};
-  /// For until() alone.
+  /// Called only by until().
   std::function<void(const std::function<bool()>& ready)> await;
   std::function<void(const std::string&)> warn;
-  std::atomic<std::uint64_t> waits{0};         ///< of the program, that have ended
-  std::atomic<std::uint64_t> waited_ticks{0};  ///< in them
+  std::atomic<std::uint64_t> waits{0};         ///< number of the program's waits that have ended
+  std::atomic<std::uint64_t> waited_ticks{0};  ///< their total duration
 
-  /// Returns when `ready` does, which it does with a call that is complete. Any thread, also one
-  /// that comes when the calls are gone: all of them are complete then.
+  /// Returns when `ready` returns true, which a complete call ensures. Callable from any thread,
+  /// even after the AsyncCalls are gone, because all calls are complete then.
   void until(const std::function<bool()>& ready) {
     const Visit visit(*this);
     if (visit.is_admitted()) await(ready);
   }
-  /// The calls are complete, and about to be gone. Returns when nobody is in await() any more.
+  /// Called when all calls are complete, before the AsyncCalls are destroyed. Returns when no
+  /// thread is in await() any more.
   void close() {
     std::unique_lock lock(mutex_);
     is_closed_ = true;
     left_.wait(lock, [&] { return visitors_ == 0; });
   }
 
-  /// One wait, while this lives.
+  /// Counts a wait during its lifetime.
   class Timed {
    public:
     explicit Timed(AsyncWaiting& waiting) : waiting_(waiting) {
@@ -58,7 +59,7 @@ struct AsyncWaiting {
   };
 
  private:
-  /// A thread that may be in await() keeps the calls from being gone.
+  /// A visit keeps the AsyncCalls alive while a thread may be in await().
   class Visit {
    public:
     explicit Visit(AsyncWaiting& waiting) : waiting_(waiting) {
@@ -80,13 +81,13 @@ struct AsyncWaiting {
     bool is_admitted_ = false;
   };
 
-  std::mutex mutex_;  ///< what follows
+  std::mutex mutex_;  ///< guards the following members
   std::condition_variable left_;
   int visitors_ = 0;
   bool is_closed_ = false;
 };
 
-/// One asynchronous call of the program: done when all its parts are.
+/// One asynchronous call of the program, which is complete when all its parts are.
 class AsyncState {
  public:
   AsyncState(std::shared_ptr<AsyncWaiting> waiting, std::string what, std::uint32_t parts)
@@ -97,14 +98,15 @@ class AsyncState {
 
   [[nodiscard]] bool ready() const { return left_.load(std::memory_order_acquire) == 0; }
   void wait();
-  /// A part is done; the first error of any part is the call's. `failure`: see AsyncQueues::end().
+  /// Ends a part. The first error of any part becomes that of the call. `failure`: see
+  /// AsyncQueues::end().
   void end_part(const std::exception_ptr& error, std::uint64_t failure) noexcept;
-  /// The number of the failure, once the call is ready; 0 if it has not failed.
+  /// Returns the number of the failure once the call is ready; 0 if it has not failed.
   [[nodiscard]] std::uint64_t failure() const;
 
  private:
   std::shared_ptr<AsyncWaiting> waiting_;
-  std::string what_;  ///< "push_async of key 3"
+  std::string what_;  ///< such as "push_async of key 3"
   mutable std::mutex mutex_;
   std::exception_ptr error_;
   std::uint64_t failure_ = 0;

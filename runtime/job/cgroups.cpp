@@ -9,8 +9,8 @@ namespace tutti {
 
 namespace {
 
-/// Adds `group` below `mount`, and the groups above it. In a container some of them may be missing:
-/// its own is then the topmost.
+/// Adds `group` below `mount`, and the groups above it. In a container some of them may be missing,
+/// and its own group is the topmost.
 void add_with_parents(const std::string& mount, std::string group, int version,
                       std::vector<Cgroup>& found) {
   if (group == "/") group.clear();
@@ -28,8 +28,9 @@ bool has_controller(std::string_view list, std::string_view controller) {
 
 }  // namespace
 
-/// A line is NUMBER:CONTROLLERS:GROUP; version 2 has no controllers there. Version 1 is mounted by
-/// the list of controllers, and mostly also by each of them.
+/// Each line of /proc/PID/cgroup is NUMBER:CONTROLLERS:GROUP; in version 2 the controllers are
+/// empty. Version 1 is mounted under the list of controllers, and usually also under each single
+/// one.
 std::vector<Cgroup> cgroups_of(const std::string& controller, const std::string& groups,
                                const std::string& mounted) {
   std::vector<Cgroup> found;
@@ -42,7 +43,7 @@ std::vector<Cgroup> cgroups_of(const std::string& controller, const std::string&
     const std::string group(line.substr(second + 1));
     if (controllers.empty()) {
       add_with_parents(mounted, group, 2, found);
-      add_with_parents(mounted + "/unified", group, 2, found);  // beside version 1
+      add_with_parents(mounted + "/unified", group, 2, found);  // next to version 1
     } else if (has_controller(controllers, controller)) {
       add_with_parents(mounted + "/" + controller, group, 1, found);
       if (controllers != controller) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of an alltoallv tell each other before data moves.
+// CountExchange: the counts of an alltoallv, which ranks exchange before data moves.
 #pragma once
 
 #include <cstddef>
@@ -14,37 +14,37 @@
 
 namespace tutti {
 
-/// Every rank's counts, and beside them its elements for others where these are few: a call of few
-/// elements is over when its counts have met.
+/// The counts of every rank and, if they are few, its elements for other ranks: a call with few
+/// elements is complete when the counts have been exchanged.
 ///
 ///   every rank gets   [given 0, 1, ... | wanted 0, 1, ... | room for elements] of each rank
 ///
-/// How much room there is has to be known before the counts are. It is what the call before this
-/// one would have needed. All ranks have seen that call's counts, so they decide alike.
+/// The room for elements has to be known before the counts are. It is the room that the previous
+/// call would have needed. All ranks know the counts of that call, so they choose the same.
 ///
-/// One per group, whichever copies of its communicator the ranks use: with a room per copy, the
-/// ranks could have different ones.
+/// There is one object per group, shared by all copies of its communicator: with one per copy,
+/// ranks that use different copies could have different rooms.
 class CountExchange {
  public:
   using Counts = std::span<const std::size_t>;
 
-  /// Tells all ranks each other's counts, which stay here until the next meet().
-  /// Order   collective. `given` adds up to the elements of `input`; one count per rank in both.
-  /// Errors  those of Engine::run.
+  /// Exchanges the counts of all ranks, which stay valid until the next meet(). Order: collective.
+  /// `given` adds up to the elements of `input`; both lists have one count per rank. Errors: those
+  /// of Engine::run.
   void meet(collectives::Engine& engine, const ConstTensorView& input, Counts given, Counts wanted,
             collectives::FunctionRef<std::string()> what);
 
-  /// How many elements `from` has for `to`, and how many `to` expects.
+  /// Return how many elements `from` has for `to`, and how many `to` expects.
   [[nodiscard]] std::size_t given(std::size_t from, std::size_t to) const {
     return all_[stride_ * from + to];
   }
   [[nodiscard]] std::size_t wanted(std::size_t from, std::size_t to) const {
     return all_[stride_ * to + ranks_ + from];
   }
-  /// True, on all ranks alike, if the elements of every rank came with its counts.
+  /// True, on all ranks alike, if the elements of every rank arrived with its counts.
   [[nodiscard]] bool have_data() const { return most_bytes_ <= room_; }
-  /// Writes what the ranks have for this one, in their order. `input`: as at meet(). After
-  /// have_data().
+  /// Writes the elements of all ranks for this one to `output`, in the order of ranks. `input`: as
+  /// passed to meet(). Requires have_data().
   void copy_data(std::size_t rank, const std::byte* input, std::byte* output) const;
 
  private:
@@ -55,8 +55,8 @@ class CountExchange {
   std::size_t ranks_ = 0;
   std::size_t width_ = 0;       ///< bytes of an element
   std::size_t room_ = 0;        ///< bytes for the elements of each rank
-  std::size_t stride_ = 0;      ///< numbers that a rank sends
-  std::size_t most_bytes_ = 0;  ///< that a rank had for others in the last call; the most of all
+  std::size_t stride_ = 0;      ///< numbers that each rank sends
+  std::size_t most_bytes_ = 0;  ///< the most bytes that any rank had for others in the last call
   std::vector<std::uint64_t> own_;
   std::vector<std::uint64_t> all_;
 };

@@ -18,7 +18,7 @@ namespace tutti {
 
 namespace {
 
-/// The size from sysconf; a common one if it gives none, as in some containers.
+/// Returns a cache size from sysconf, or a typical one if that is unknown, as in some containers.
 std::size_t cache_bytes(int level, std::size_t usual) {
   const long bytes = sysconf(level);
   return bytes > 0 ? static_cast<std::size_t>(bytes) : usual;
@@ -64,7 +64,7 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
   parts_.arena->add_user(this, [&engine = *engine_] { return engine.failed(); });
 }
 
-/// What TUTTI_ALGORITHMS asks for and this node cannot do is not left out without a word.
+/// Warns if TUTTI_ALGORITHMS requests fetching, but the ranks of this node cannot read each other.
 void Group::warn_of_unreadable() const {
   using collectives::Inputs;
   using collectives::Results;
@@ -85,7 +85,7 @@ void Group::adopt_known_paths() {
              (parts_.why_unreadable.empty() ? "" : ": " + parts_.why_unreadable));
 }
 
-/// In a forked process: its threads and messages are its parent's.
+/// Called in a forked process: the group's threads and messages belong to the parent.
 void Group::leak() {
   static_cast<void>(reports_.release());
   static_cast<void>(observer_.release());
@@ -108,8 +108,8 @@ Group::~Group() {
   leave();
 }
 
-/// After a failure a peer that was stopped may resume in the middle of a call: what it may still
-/// read or write stays mapped until the process ends.
+/// Leaves the group. After a failure, a peer that was stopped may resume in the middle of a call,
+/// so the memory that it may read or write stays mapped until the process ends.
 void Group::leave() {
   if (engine_->failed()) {
     collectives::leak_until_exit(parts_.mappings);
@@ -174,12 +174,13 @@ void Group::copy(const TensorView& target, const ConstTensorView& source, std::s
   });
 }
 
-/// memcpy takes each range for small and writes it to the caches; the reduction does as it is told.
+/// Uses a reduction instead of memcpy, which would consider each range small and write it to the
+/// caches.
 void Group::copy_on_host(const TensorView& target, const ConstTensorView& source,
                          std::size_t together) {
   using collectives::WritePolicy;
   constexpr std::size_t kLeastStreamed = std::size_t{16} << 10;
-  if (!has_engine()) return target.copy_from(source);  // its threads are at work
+  if (!has_engine()) return target.copy_from(source);  // its threads are busy
   collectives::Workers& workers = engine_->workers();
   const std::byte* from = source.bytes();
   std::byte* to = target.bytes();
@@ -212,7 +213,7 @@ void Group::sum(std::span<const std::byte* const> values, const TensorView& tota
   std::byte* to = total.bytes();
   engine_->workers().reduce({ReduceOp::sum, dtype, dtype}, values, std::span(&to, 1), total.count(),
                             stores);
-  collectives::streaming_fence();  // peers may read it
+  collectives::streaming_fence();  // peers may read the target
 }
 
 void Group::fail_node(ErrorCode code, const std::string& text) const {
@@ -229,7 +230,7 @@ std::vector<int> Group::ended_local_ranks() const {
 }
 
 Tensor Group::allocate(Shape shape, DType dtype) {
-  require_own_process();  // the list of what is free is a copy here
+  require_own_process();  // here the list of free memory is only a copy
   const std::optional<std::size_t> bytes = bytes_of(shape, dtype);
   if (!bytes) {
     throw Error(ErrorCode::out_of_memory,

@@ -19,14 +19,14 @@ namespace {
 
 using Piece = collectives::PeerReader::Piece;
 
-// The kernel takes this many at a time (IOV_MAX).
+// The largest number of pieces in a call of the kernel (IOV_MAX).
 constexpr std::size_t kMostPieces = 512;
 
 iovec vector_of(const void* address, std::size_t bytes) {
   return {.iov_base = const_cast<void*>(address), .iov_len = bytes};
 }
 
-/// Pieces of one call; `done` bytes of the first one have been copied already.
+/// The pieces of one call of the kernel; `done` bytes of the first one have been copied already.
 class Batch {
  public:
   Batch(std::span<const Piece> pieces, std::size_t done)
@@ -37,7 +37,7 @@ class Batch {
       remote_[i] = vector_of(std::bit_cast<const void*>(piece.from + done), piece.bytes - done);
     }
   }
-  /// Bytes copied; -1 with errno.
+  /// Returns the number of bytes copied, or -1 with errno.
   [[nodiscard]] ssize_t read_from(pid_t process) const {
     return process_vm_readv(process, local_.data(), size_, remote_.data(), size_, 0);
   }
@@ -58,11 +58,10 @@ int yama_scope() {
 KernelReader::KernelReader(const collectives::Topology& topology, std::vector<pid_t> processes)
     : topology_(topology), processes_(std::move(processes)) {}
 
-/// The kernel may copy less than it is asked for. What it copied is passed over; a call that copies
-/// nothing is an error.
+/// Continues after partial copies by the kernel. A call that copies nothing is an error.
 void KernelReader::read(int local_rank, std::span<const Piece> pieces) {
   const pid_t process = processes_[static_cast<std::size_t>(local_rank)];
-  std::size_t done = 0;  // of the first piece
+  std::size_t done = 0;  // bytes of the first piece
   while (!pieces.empty()) {
     const ssize_t copied = Batch(pieces, done).read_from(process);
     if (copied < 0 && errno == EINTR) continue;

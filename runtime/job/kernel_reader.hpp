@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads other processes' memory through the kernel: process_vm_readv.
+// KernelReader: reads other processes' memory by process_vm_readv.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace tutti {
 
-/// One copy by the kernel, without the peer's help. It is allowed to processes of one user that may
-/// trace each other: not across users, where Yama restricts tracing, or where a container's seccomp
-/// profile forbids the call.
+/// The kernel makes a single copy, without the peer's help. It allows that to processes of one user
+/// that may trace each other: not across users, nor where Yama restricts tracing or a container's
+/// seccomp profile forbids the call.
 class KernelReader final : public collectives::PeerReader {
  public:
-  /// `processes`: of the node's ranks, as this process numbers them.
+  /// `processes`: of the node's ranks, by their PIDs in this process's namespace.
   KernelReader(const collectives::Topology& topology, std::vector<pid_t> processes);
 
   void read(int local_rank, std::span<const Piece> pieces) override;
@@ -32,17 +32,19 @@ class KernelReader final : public collectives::PeerReader {
   std::vector<pid_t> processes_;
 };
 
-/// A number in ordinary memory that a peer must read to show that it can.
+/// A number in ordinary memory, which a peer reads to prove that it can.
 struct Probe {
   std::uint64_t address = 0;
   std::uint64_t nonce = 0;
 };
 
-/// Reads a peer's probe. Empty if the nonce was there, else why it was not, as the kernel says it.
+/// Reads a peer's probe. Returns an empty text if the number was right, otherwise the kernel's
+/// reason.
 std::string read_probe(pid_t process, const Probe& probe);
 
-/// "the kernel refuses it (Operation not permitted); Yama restricts ...": what stands in the way of
-/// reading other processes here, with the remedy, for an error number of process_vm_readv.
+/// Returns the reason, with the remedy, why other processes cannot be read here, such as "the
+/// kernel refuses it (Operation not permitted); Yama restricts ...". `error` is that of
+/// process_vm_readv.
 std::string why_not_readable(int error);
 
 }  // namespace tutti

@@ -12,16 +12,18 @@ namespace tutti {
 
 namespace {
 
-/// What a launcher leaves in the environment of each process. Null: it leaves no such thing.
+/// The variables that a launcher sets in the environment of each process; null for those that it
+/// lacks.
 struct Trace {
   const char* launcher;
   const char* size;
   const char* rank;
-  const char* mpi;  ///< as Launch::mpi
+  const char* mpi;  ///< see Launch::mpi
 };
 
-/// jsrun of IBM sets what Open MPI's mpirun does. Of ALPS and PALS only the rank is known. PMIx's
-/// variables tell nothing: Open MPI sets them itself in a process that nobody has launched.
+/// IBM's jsrun sets the same variables as Open MPI's mpirun. For ALPS and PALS only the rank is
+/// known. The variables of PMIx prove nothing: Open MPI sets them itself in a process that was not
+/// launched.
 constexpr std::array kTraces = {
     Trace{"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "openmpi"},
     Trace{"mpiexec of MPICH, Intel MPI or another one with PMI", "PMI_SIZE", "PMI_RANK", "mpich"},
@@ -32,7 +34,7 @@ constexpr std::array kTraces = {
     Trace{"aprun", nullptr, "ALPS_APP_PE", "mpich"},
 };
 
-/// -1 if there is no such variable, or no number in it.
+/// Returns -1 if the variable is not set, or is not a number.
 long long number_in(const Variable& variable, const char* name) {
   const char* text = name == nullptr ? nullptr : variable(name);
   if (text == nullptr) return -1;
@@ -42,8 +44,8 @@ long long number_in(const Variable& variable, const char* name) {
   return error == std::errc() && read_to == end ? number : -1;
 }
 
-/// Slurm numbers steps from 0. The batch script, an interactive shell and the like are steps with
-/// the highest numbers, or with none.
+/// True in a step of srun, which Slurm numbers from 0. The batch script, an interactive shell and
+/// the like are steps with the highest numbers, or without a number.
 bool is_step_of_srun(const Variable& variable) {
   constexpr long long kFirstSpecialStep = 0xfffffff0;
   const long long step = number_in(variable, "SLURM_STEP_ID");
@@ -65,7 +67,7 @@ std::optional<Launch> find(const Trace& trace, const Variable& variable) {
   return launch;
 }
 
-/// How to start a program of this MPI under Slurm's own launcher.
+/// Returns the command that starts a program of this MPI under Slurm's launcher.
 std::string srun_option(const std::string& mpi) {
   return mpi.starts_with("Open MPI") ? "srun --mpi=pmix" : "srun --mpi=pmi2";
 }

@@ -17,10 +17,11 @@ namespace tutti {
 namespace {
 
 std::optional<std::size_t> number_in(const std::string& path) {
-  return number_of<std::size_t>(first_word(read_system_file(path)));  // none: no such file, "max"
+  // None for a missing file, or for "max".
+  return number_of<std::size_t>(first_word(read_system_file(path)));
 }
 
-/// The number behind each of these names, where a line begins with a name; their sum.
+/// Returns the sum of the numbers in lines that begin with one of these names.
 std::size_t sum_of(const std::string& text, std::initializer_list<std::string_view> names) {
   std::size_t sum = 0;
   for (const std::string_view line : lines_of(text)) {
@@ -37,7 +38,7 @@ std::optional<std::size_t> mem_available() {
   return kilobytes << 10;
 }
 
-/// The files in which a version of cgroups has its numbers of memory.
+/// The names of memory files in a version of cgroups.
 struct CgroupFiles {
   const char* limit;
   const char* used;
@@ -46,13 +47,14 @@ struct CgroupFiles {
 constexpr CgroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_"};
 constexpr CgroupFiles kVersion2{"/memory.max", "/memory.current", ""};
 
-/// The page cache counts as used, but the kernel gives it back when memory is needed.
+/// Returns the size of the page cache, which counts as used, but which the kernel releases when
+/// memory is needed.
 std::size_t kept_of_files(const std::string& folder, const std::string& prefix) {
   return sum_of(read_system_file(folder + "/memory.stat"),
                 {prefix + "inactive_file", prefix + "active_file"});
 }
 
-/// Memory that one group leaves, if it limits memory.
+/// Returns the memory that a group leaves, if it limits memory.
 std::optional<std::size_t> left_in(const std::string& folder, const CgroupFiles& files) {
   const auto limit = number_in(folder + files.limit);
   const auto used = number_in(folder + files.used);

@@ -26,8 +26,8 @@ namespace {
 constexpr std::size_t kMostObservers = 64;
 constexpr std::size_t kCallsOfPeers = 8;
 
-/// The observers that a signal handler can find: global, as signals are. If a process has more
-/// stores than places, the later ones are not shown.
+/// The observers that a signal handler can find, global because signals are. If a process has more
+/// stores than there are places, the later ones are not printed.
 struct Observers {
   std::array<std::atomic<const NodeObserver*>, kMostObservers> places{};
   std::atomic<int> printing{0};
@@ -41,7 +41,8 @@ Observers& observers() noexcept {
   return observers;
 }
 
-/// R, S, T and so on, as proc(5) has them; X if there is no such process. Safe in a signal handler.
+/// Returns the state of a process as in proc(5): R, S, T and so on; X if it does not exist. Safe in
+/// a signal handler.
 char state_of(pid_t process) noexcept {
   char path[64];
   PlainText name({path, sizeof path - 1});
@@ -80,7 +81,7 @@ const char* state_to_string(char state) noexcept {
   }
 }
 
-/// The message that a rank waits in; empty if it waits in none.
+/// Describes the message that a rank waits for; empty if it waits for none.
 std::string message_of(const collectives::Peer& peer) {
   using collectives::MessageState;
   const std::uint64_t message = peer.control().message.load(std::memory_order_relaxed);
@@ -109,13 +110,13 @@ NodeObserver::NodeObserver(const collectives::NodeMemory& memory,
   }
 }
 
-/// A handler in another thread may be reading what is about to be unmapped.
+/// Waits for a handler in another thread that may be reading memory which is about to be unmapped.
 NodeObserver::~NodeObserver() {
   if (std::uncaught_exceptions() > 0 && topology_.size > 1) {
-    const std::lock_guard lock(observers().words_mutex);  // threads may have a store each
+    const std::lock_guard lock(observers().words_mutex);  // each thread may have a store
     try {
       observers().place_of_failure = place();
-    } catch (const std::bad_alloc&) {  // the exception says what it says, without a place
+    } catch (const std::bad_alloc&) {  // the exception is then reported without a place
     }
   }
   if (place_ == kMostObservers) return;
@@ -207,7 +208,7 @@ void NodeObserver::print(int file) const noexcept {
 
 namespace {
 
-/// No observer is destroyed meanwhile.
+/// Calls `body` for each observer, none of which is destroyed meanwhile.
 template <class Body>
 void for_each_observer(Body&& body) {
   Observers& all = observers();

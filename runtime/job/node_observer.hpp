@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank can see of the other ranks of its node: their records and their processes.
+// NodeObserver: the state of the other ranks of a node, from their records and their processes.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@
 
 namespace tutti {
 
-/// While it lives, print_calls() of this process includes the node.
+/// During its lifetime, print_calls() of this process includes the node.
 class NodeObserver final : public collectives::Observer {
  public:
-  /// `processes` has each local rank's process number, 0 where it cannot be looked at from here.
+  /// `processes` has each local rank's process ID, or 0 if the process is not visible here.
   NodeObserver(const collectives::NodeMemory& memory, const collectives::Topology& topology,
                std::vector<pid_t> processes);
   ~NodeObserver() override;
@@ -27,18 +27,19 @@ class NodeObserver final : public collectives::Observer {
   [[nodiscard]] bool is_gone(int local_rank) const override;
   [[nodiscard]] std::string describe(int local_rank) const override;
 
-  /// Writes this rank's last calls and the last few of the node's other ranks to a file. Safe in a
-  /// signal handler.
+  /// Writes this rank's last calls, and the last few of the node's other ranks, to a file. Safe in
+  /// a signal handler.
   void print(int file) const noexcept;
 
-  /// "call 2, push of key a, 24 bytes: ..., waits in a send to rank 1"; empty if this rank is in no
-  /// call. Any thread.
+  /// Describes this rank's current call, such as "call 2, push of key a, 24 bytes: ..., waits in a
+  /// send to rank 1"; empty if it is in none. Callable from any thread.
   [[nodiscard]] std::string call_under_way() const;
-  /// "rank 1 (host a, pid 47), after call 16, push of key a, 24 bytes: done: ". Any thread.
+  /// Returns a prefix for messages: "rank 1 (host a, pid 47), after call 16, push of key a, 24
+  /// bytes: done: ". Callable from any thread.
   [[nodiscard]] std::string place() const;
   [[nodiscard]] bool is_of_several() const { return topology_.size > 1; }
-  /// The node fails with this text, which this rank says; false if it has failed already. Other
-  /// nodes are not told. Any thread.
+  /// Fails the node with this text, as an error of this rank. Returns false if the node has failed
+  /// already. Other nodes are not told. Callable from any thread.
   bool fail_node(ErrorCode code, const std::string& text) const;
 
  private:
@@ -47,23 +48,25 @@ class NodeObserver final : public collectives::Observer {
   const collectives::NodeMemory& memory_;
   const collectives::Topology& topology_;
   std::vector<pid_t> processes_;
-  std::vector<std::string> hosts_;  ///< by local rank: a signal's handler must not make texts
-  std::size_t place_;               ///< index among this process's observers
+  /// By local rank; prepared, because signal handlers must not allocate.
+  std::vector<std::string> hosts_;
+  std::size_t place_;  ///< index among this process's observers
 };
 
-/// NodeObserver::place() of the group that an exception has ended in this process, else of the
-/// first that still lives, as those of Python and those that a program keeps in a static variable
-/// do. Empty where there is none of several ranks.
+/// Returns NodeObserver::place() of the group that an exception has ended in this process, or else
+/// of the first group that still exists, such as Python's, or one in a static variable. Empty if
+/// there is no group of several ranks.
 std::string place_of_failure();
 
-/// NodeObserver::call_under_way() of the first group of this process that is in one.
+/// Returns NodeObserver::call_under_way() of the first group of this process that is in a call.
 std::string call_under_way();
 
-/// NodeObserver::fail_node() of every group of this process that has an observer. False if there
-/// are such groups, and all have failed already.
+/// Calls NodeObserver::fail_node() for every group of this process that has an observer. Returns
+/// false if there are such groups, and all have failed already.
 bool fail_nodes(ErrorCode code, const std::string& text);
 
-/// Prints what every observer of this process sees to standard error. Safe in a signal handler.
+/// Prints the records of every observer of this process to standard error. Safe in a signal
+/// handler.
 void print_calls() noexcept;
 
 }  // namespace tutti

@@ -43,7 +43,7 @@ ProcessorSet usable_hardware_threads() {
   return usable;
 }
 
-/// The list of a core's threads begins with the lowest: "3,19" or "6-7".
+/// A core is identified by its lowest thread, with which the kernel's list begins: "3,19" or "6-7".
 ProcessorSet cores_of(const ProcessorSet& hardware_threads, const std::string& folder) {
   ProcessorSet cores{};
   for (int number = 0; number < kMostProcessors; ++number) {
@@ -59,7 +59,8 @@ ProcessorSet cores_of(const ProcessorSet& hardware_threads, const std::string& f
 
 namespace {
 
-/// 0: no limit. Version 2 has "max 100000" or "120000 100000"; version 1 has -1 for no limit.
+/// Returns the quota of a group; 0 means no limit. Version 2 has "max 100000" or "120000 100000";
+/// version 1 has -1 for no limit.
 double quota_of(const Cgroup& group) {
   const bool is_newer = group.version == 2;
   const std::string text = is_newer ? read_system_file(group.folder + "/cpu.max")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group has of its rank's arena for itself.
+// Scratch: a group's own memory in its rank's arena.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace tutti {
 
-/// A control block, the slots that data passes through, and tables that grow. Peers look at all of
-/// it, so that it goes back to the arena when the last of them has left the group.
+/// The memory of a control block, of slots, and of tables that grow. Peers access all of it, so it
+/// is returned to the arena when the last of them has left the group.
 class Scratch {
  public:
-  /// For the group that the arena was made for: its control block is there already.
+  /// For the group that the arena was made for, whose control block exists already.
   static std::unique_ptr<Scratch> first_of(std::shared_ptr<Arena> arena);
-  /// With a control block of its own. Errors: out_of_memory.
+  /// For another group, with a new control block. Errors: out_of_memory.
   static std::unique_ptr<Scratch> another(std::shared_ptr<Arena> arena);
 
-  /// Frees what no peer knows of: nothing once the block is shared.
+  /// Frees the memory, unless it is shared with peers.
   ~Scratch();
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -28,12 +28,13 @@ class Scratch {
   [[nodiscard]] collectives::ControlBlock& control() const { return *control_; }
   [[nodiscard]] std::uint64_t offset_of_control() const { return offset_of(control_); }
 
-  /// Zeroed memory for as long as the group lives. Errors: out_of_memory.
+  /// Returns zeroed memory for the lifetime of the group. Errors: out_of_memory.
   std::byte* allocate(std::size_t bytes);
 
-  /// Peers may look at it from now on.
+  /// Allows peers to access the memory from now on.
   void share() noexcept { is_shared_ = true; }
-  /// This rank has left a group that has not failed; so many ranks of the node look at the block.
+  /// Called when this rank has left a group that has not failed; `ranks` ranks of the node access
+  /// the block.
   void retire(std::uint32_t ranks);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of settings: parsing, limits, the comparison between ranks, --help and the table in
-// include/README.md are all made from it.
+// The list of settings, from which parsing, limits, the comparison between ranks, --help and the
+// table in include/README.md are derived.
 #include "runtime/job/settings.hpp"
 
 #include <algorithm>
@@ -25,8 +25,8 @@ namespace {
 
 constexpr const char* kPrefix = "TUTTI_";
 
-/// How a type of setting is written. values() says what is allowed, for --help and for errors;
-/// read() gives nothing for anything else; write() gives what read() would take.
+/// The text form of each type of setting. values() describes the values for --help and errors;
+/// read() returns nothing for other texts; write() returns a text that read() accepts.
 namespace forms {
 
 struct Seconds {
@@ -76,7 +76,8 @@ struct Bytes {
   }
 };
 
-/// Sizes of chunks and pieces: whole cache lines, and large enough that a call is not all waiting.
+/// Sizes of chunks and pieces: whole cache lines, and large enough that a call does not mostly
+/// wait.
 struct PieceBytes : Bytes {
   static std::string values() { return "4K to 16M, a multiple of 64 bytes"; }
   static std::optional<std::size_t> read(const std::string& text) {
@@ -120,7 +121,7 @@ struct NodeSizes {
   }
 };
 
-/// The text of TUTTI_ALGORITHMS; override_choices() says what is wrong with it.
+/// The text of TUTTI_ALGORITHMS, whose errors override_choices() reports.
 struct Algorithms {
   static std::string values() { return "name=value,..."; }
   static std::optional<std::string> read(const std::string& text) {
@@ -131,7 +132,7 @@ struct Algorithms {
   static std::string write(const std::string& text) { return text; }
 };
 
-/// Which kinds there are is known to runtime/mpi; a file has a slash in its name.
+/// The kinds of MPI are those of runtime/mpi. A file is recognised by a slash in its name.
 struct Mpi {
   static std::string values() {
     return "auto, openmpi, mpich, standard, or the path of an MPI's library";
@@ -175,7 +176,7 @@ constexpr const char* kGpuPaths[] = {"auto", "nccl", "nccl-all", "host", "peers"
 constexpr const char* kVerifies[] = {"off", "sampled", "full"};
 constexpr const char* kLogLevels[] = {"quiet", "warning", "info", "debug"};
 
-/// One of some names: the text itself, or an enum whose values are in the order of the names.
+/// One of several names: as text, or as an enum whose values are in the order of the names.
 template <class T, const auto& kNames>
 struct OneOf {
   static std::string values() {
@@ -214,10 +215,11 @@ enum class Ranks { equal, may_differ };
 struct Setting {
   const char* variable;
   const char* meaning;
-  const char* of_default;  ///< what an empty or 0 default stands for; else empty
+  const char* of_default;  ///< meaning of an empty or 0 default; otherwise empty
   Ranks ranks;
   std::string (*values)();
-  bool (*read)(Settings&, const std::string&);  ///< false if the text is not a value of the setting
+  /// Returns false if the text is not a value of the setting.
+  bool (*read)(Settings&, const std::string&);
   std::string (*write)(const Settings&);
 };
 
@@ -303,7 +305,7 @@ struct AnyValue {
   operator T() const;  // never called
 };
 
-/// How many members an aggregate has: how many values it can be made from.
+/// Counts the members of an aggregate, by the number of values from which it can be initialised.
 template <class T, class... Values>
 constexpr std::size_t count_members() {
   if constexpr (requires { T{Values{}..., AnyValue{}}; }) {
@@ -316,7 +318,7 @@ constexpr std::size_t count_members() {
 static_assert(kSettings.size() == count_members<Settings>() - 1,
               "every member of Settings but environment_error needs a row in kSettings");
 
-/// Gives the setting this value. Returns an error, or an empty text.
+/// Sets a setting from a text. Returns an error, or an empty text.
 std::string read(const Setting& setting, Settings& settings, const std::string& text) {
   try {
     if (setting.read(settings, text)) return {};
@@ -326,7 +328,7 @@ std::string read(const Setting& setting, Settings& settings, const std::string& 
   return std::string(setting.variable) + "=" + text + ": expected " + setting.values();
 }
 
-/// The first value that cannot be read, or nothing. All others are read.
+/// Reads all values, and returns the error of the first one that cannot be read, or an empty text.
 std::string read_all(Settings& settings, const std::map<std::string, std::string>& variables,
                      std::vector<std::string>& warnings_found) {
   std::string error;
@@ -353,16 +355,16 @@ std::map<std::string, std::string> variables_of_process() {
     const std::string text = *entry;
     const auto equals = text.find('=');
     if (text.rfind(kPrefix, 0) != 0 || equals == std::string::npos) continue;
-    // A program with more rights than its user is not told by that user which code to load, or
-    // which files to write.
+    // A user of a program with elevated rights must not determine which code it loads, or which
+    // files it writes.
     const std::string name = text.substr(0, equals);
     if (secure_getenv(name.c_str()) != nullptr) variables[name] = text.substr(equals + 1);
   }
   return variables;
 }
 
-/// From the launcher's variables, because MPI cannot be asked yet. So a job warns once, not once
-/// per rank.
+/// True on rank 0, so that a job warns once, not once per rank. Uses the launcher's variables,
+/// because MPI cannot be asked yet.
 bool is_first_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* rank = std::getenv(name)) return std::string(rank) == "0";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions over all settings. The list of settings is in settings.cpp.
+// Functions on all settings. The list of settings is in settings.cpp.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tutti {
 
-/// The settings that must be equal on all ranks, a line "TUTTI_TIMEOUT=300" each.
+/// Returns the settings that must be equal on all ranks, one line "TUTTI_TIMEOUT=300" each.
 [[nodiscard]] std::string settings_to_compare(const Settings& settings);
 
-/// Errors  invalid_argument: a value is outside its limits, whether a program has filled it in or
-///         from_environment() could not read it. The text has the variable and what is expected.
+/// Errors: invalid_argument if a value is outside its limits, whether the program has set it, or
+/// from_environment() could not read it. The text has the variable and the expected values.
 void require_valid(const Settings& settings);
 
 }  // namespace tutti

@@ -5,8 +5,8 @@
 
 namespace tutti {
 
-/// Whether signals have asked this process to stop. One per process, because a signal handler has
-/// no arguments; PreemptionSignals sets it, every group reads it.
+/// The flag with which signals ask this process to stop. There is one per process, because a signal
+/// handler has no arguments; PreemptionSignals sets it, and every group reads it.
 inline collectives::StopFlag& stop_flag() noexcept {
   static collectives::StopFlag flag{collectives::Stop::none};
   return flag;

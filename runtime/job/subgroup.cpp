@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes groups of some of a group's ranks. That takes two agreements of the parent's ranks,
+// including those outside the new group:
 //
-// A group takes two agreements of its parent's ranks, whoever is in it:
+//   number    the largest of all ranks' next numbers, which determines the tags of the messages
+//   block     members make a control block in their arena, and store its offset where the ranks of
+//             the node find it
+//   members   each member finds the blocks of its node
 //
-//   number    the largest of all ranks' next numbers: the tags of the group's messages
-//   block     members make a control block in their arena, and leave its offset where the node's
-//             ranks find it
-//   members   each finds the blocks of its node
+// If only the members call, they agree by messages of the parent along a binomial tree: 2 log2 P in
+// sequence, and the number is the largest of the members'. Then two groups may have the same
+// number, but they never have two ranks in common.
 //
-// Where only the members call, they agree by messages of the parent along a binomial tree: 2 log2 P
-// in a row, and the number is the largest of theirs. Two groups may then have one number, but no
-// two ranks have both.
-//
-// So messages, memory and peers' mappings are the parent's; there is no call of MPI's that could
-// wait for ever, and nothing to free that others must be asked for.
+// So messages, memory and mappings are those of the parent. No call of MPI is needed, which might
+// wait forever, and there is nothing to free that needs the consent of others.
 #include "runtime/job/subgroup.hpp"
 
 #include <algorithm>
@@ -42,11 +42,11 @@ using collectives::Engine;
 using collectives::Kind;
 using collectives::Segment;
 
-/// The right to draw a number: one thread of a process at a time.
+/// The right to draw a number, which only one thread of a process has at a time.
 class Drawing {
  public:
   enum class With { all, members };
-  /// Errors: invalid_argument, on this rank alone or on all.
+  /// Errors: invalid_argument, on this rank alone or on all ranks.
   Drawing(Group& parent, const std::string& what, With with = With::all)
       : numbers_(parent.numbers()) {
     if (!numbers_.is_drawing.exchange(true)) return;
@@ -66,7 +66,7 @@ class Drawing {
   GroupNumbers& numbers_;
 };
 
-/// Where the members on this rank's node have their control blocks.
+/// Finds the control blocks of the members on this rank's node.
 void find_blocks(std::vector<collectives::Peer>& node, const collectives::NodeMemory& memory) {
   for (collectives::Peer& member : node) {
     const auto peer = std::ranges::find(memory.peers, member.arena, &collectives::Peer::arena);
@@ -77,19 +77,19 @@ void find_blocks(std::vector<collectives::Peer>& node, const collectives::NodeMe
 
 using Agree = collectives::FunctionRef<void(const std::function<void()>& body)>;
 
-/// What is left where a rank cannot make its group: as a group that ends, it looks at no block any
-/// more, and gives back its own when nobody does.
+/// Cleans up if some rank could not make its group. Like a group that ends, this rank stops
+/// accessing control blocks, and frees its own once nobody accesses it.
 void depart(Scratch& scratch, const std::vector<collectives::Peer>& node) {
   for (const collectives::Peer& member : node) {
     member.block->departed.fetch_add(1, std::memory_order_release);
   }
-  // Without memory for that, it stays.
+  // If there is no memory for this, the block is leaked.
   static_cast<void>(
       collectives::caught([&] { scratch.retire(static_cast<std::uint32_t>(node.size())); }));
 }
 
-/// `members`: empty if this rank is in no group. Collective over those who agree: all ranks of the
-/// parent, or the members.
+/// `members`: empty if this rank is in no group. Collective over the ranks of `agree`: all ranks of
+/// the parent, or only the members.
 std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int number,
                             Agree agree) {
   Engine& engine = parent.engine();
@@ -132,14 +132,14 @@ std::shared_ptr<Group> make_with_all(Group& parent, const std::vector<int>& memb
               [&](const std::function<void()>& body) { tutti::agree(parent.engine(), body); });
 }
 
-/// "0, 2, 4".
+/// Formats a list such as "0, 2, 4".
 std::string listed(std::span<const int> ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return text;
 }
 
-/// Empty if the list names ranks of the group, each once.
+/// Returns why a list is invalid; empty if it has ranks of the group, each once.
 std::string refusal(std::span<const int> ranks, int size) {
   if (ranks.empty()) return "a group needs a rank";
   std::vector<int> sorted(ranks.begin(), ranks.end());
@@ -152,8 +152,8 @@ std::string refusal(std::span<const int> ranks, int size) {
   return twice == sorted.end() ? "" : "rank " + std::to_string(*twice) + " is named twice";
 }
 
-/// What members without the other ranks tell each other: the largest number, and the error of the
-/// first of them that has one.
+/// Agreements of the members without the other ranks: on the largest number, and on the error of
+/// the first member that has one.
 class Members {
  public:
   Members(Group& parent, std::span<const int> ranks, const std::string& what)
@@ -162,13 +162,14 @@ class Members {
     index_ = static_cast<int>(own - ranks.begin());
   }
 
-  /// Collective over the members.
+  /// Returns the largest number of all members. Collective over the members.
   std::int32_t largest(std::int32_t number) {
     Said said = nothing_said();
     said.number = number;
     return meet(said).number;
   }
-  /// If `body` throws on any member, all throw that error. Collective over the members.
+  /// Runs `body`; if it throws on any member, all members throw the error. Collective over the
+  /// members.
   void agree(const std::function<void()>& body) {
     Said said = nothing_said();
     if (const auto error = collectives::caught(body)) {
@@ -200,7 +201,8 @@ class Members {
     if (other.failed < said.failed) said = other;
     said.number = number;
   }
-  /// Up and down the tree whose root is the first member.
+  /// Combines the statements up the tree, whose root is the first member, and passes the result
+  /// down.
   Said meet(Said said) {
     const int count = static_cast<int>(ranks_.size());
     int step = 1;
@@ -236,7 +238,7 @@ class Members {
   int index_;
 };
 
-/// What a rank says in a split.
+/// The arguments of one rank in a split.
 struct Choice {
   std::int32_t color;
   std::int32_t key;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of some of the ranks of a group.
+// Making groups of some of the ranks of a group.
 #pragma once
 
 #include <memory>
@@ -9,18 +9,18 @@
 
 namespace tutti {
 
-/// The group of the ranks that give this rank's colour, in the order of (key, rank). Collective
-/// over `parent`. Errors: on all ranks of it, after which nothing has changed: invalid_argument,
-/// mismatch, out_of_memory; or its failure.
+/// Returns the group of the ranks that pass the same colour, in the order of (key, rank).
+/// Collective over `parent`. Errors, on all its ranks, after which nothing has changed:
+/// invalid_argument, mismatch, out_of_memory; or the parent's failure.
 std::shared_ptr<Group> split(Group& parent, int color, int key);
 
-/// The group of these ranks of `parent`, in this order; null on the others. Collective over
-/// `parent`, with the same list on all its ranks. Errors: as above.
+/// Returns the group of these ranks of `parent`, in this order, and null on other ranks. Collective
+/// over `parent`, with the same list on all its ranks. Errors: as above.
 std::shared_ptr<Group> make_subgroup(Group& parent, std::span<const int> ranks);
 
-/// The same group, made by its members alone: no other rank takes part. Collective over them.
-/// Errors  invalid_argument, on this rank alone: a list that is none, or that this rank is not in.
-///         On all members: out_of_memory; or the parent's failure.
+/// Returns the same group, made by its members alone. Collective over the members. Errors:
+/// invalid_argument, on this rank alone, for a list that is invalid, or that does not have this
+/// rank; on all members: out_of_memory, or the parent's failure.
 std::shared_ptr<Group> make_group_of_members(Group& parent, std::span<const int> ranks);
 
 }  // namespace tutti

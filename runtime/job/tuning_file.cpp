@@ -39,7 +39,7 @@ constexpr std::array<Named<Kind>, 8> kKinds = {{{"allreduce", Kind::allreduce},
                                                 {"alltoall", Kind::alltoall}}};
 constexpr std::array<Named<Location>, 3> kLocations = {
     {{"shared", Location::shared}, {"ordinary", Location::ordinary}, {"mixed", Location::mixed}}};
-/// Whether results go to a consumer, and whether that one's updates are shared.
+/// Whether results go to a consumer, and whether its updates are shared.
 using Consumed = std::pair<bool, bool>;
 constexpr std::array<Named<Consumed>, 3> kConsumed = {
     {{"no", {false, false}}, {"yes", {true, false}}, {"shared", {true, true}}}};
@@ -61,7 +61,7 @@ const char* name_in(const Table& table, Value value) {
   return "";
 }
 
-/// One row's words, taken by name.
+/// The words of one row, which are taken by name.
 class Words {
  public:
   Words(const std::string& line, std::string where) : where_(std::move(where)) {
@@ -174,7 +174,8 @@ KnownPaths read_known_paths(const std::string& tuning, int ranks_of_node) {
   if (tuning == "learn" || tuning == "at-once" || tuning == "static") return {};
   std::ifstream file(tuning, std::ios::binary);
   std::string text;
-  std::array<char, 4096> block{};  // read() reports what an iterator would throw: a folder, say
+  // read() reports errors that an iterator would throw, for a folder for example.
+  std::array<char, 4096> block{};
   while (file.read(block.data(), block.size()) || file.gcount() > 0) {
     text.append(block.data(), static_cast<std::size_t>(file.gcount()));
   }

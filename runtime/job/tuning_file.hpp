@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of TUTTI_TUNING: the fastest paths of a machine, as tutti-doctor --tuning measured them.
+// The file of TUTTI_TUNING: the fastest paths of a machine, as measured by tutti-doctor --tuning.
 //
 //   file    := "# tutti tuning 1" newline { comment | row }
 //   comment := "#" text newline
 //   row     := name "=" value { " " name "=" value } newline
 //
-// The names of a row, each once: ranks (of the node), kind (allreduce ...), data (shared, ordinary,
-// mixed: where the inputs lie), in-place, apart (yes, no: see CallClass), consumed (yes, no, or
-// shared: ranks may share updates), bytes (the least of the class, a power of two), inputs,
-// results, slots, outputs (the path), margin (how many times faster than the static choice it was).
+// The names of a row, each once: ranks (of the node), kind (allreduce ...), data (the memory of the
+// inputs: shared, ordinary, mixed), in-place, apart (yes, no: see CallClass), consumed (yes, no, or
+// shared if ranks may share updates), bytes (the smallest of the class, a power of two), inputs,
+// results, slots, outputs (the path), margin (its speed as a multiple of the static choice's).
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,26 @@
 namespace tutti {
 
 struct TuningRow {
-  int ranks = 0;  ///< of the node that it was measured on
+  int ranks = 0;  ///< ranks of the node on which it was measured
   collectives::LearntPath learnt;
 };
 
-/// The rows of a file's text. Errors: invalid_argument with `name`, the line, what stands there and
+/// Returns the rows of a file's text. Errors: invalid_argument with `name`, the line, its text and
 /// what was expected.
 std::vector<TuningRow> parse_tuning(std::string_view text, const std::string& name);
 
-/// The text of a file with these rows; `comment` describes the machine, in one line.
+/// Returns the text of a file with these rows; `comment` describes the machine in one line.
 std::string tuning_text(const std::vector<TuningRow>& rows, const std::string& comment);
 
-/// What a group with these settings reads: the rows for nodes of so many ranks.
+/// The rows that apply to a group: those for nodes with its number of ranks.
 struct KnownPaths {
   std::vector<collectives::LearntPath> paths;
   std::uint64_t digest = 0;  ///< of the file; 0 without one
-  /// All rows of the file, which a group of some of the ranks must not read again: it may be
-  /// another one by then. Null without a file.
+  /// All rows of the file, for groups of some of the ranks, which must not read the file again,
+  /// because it may have changed. Null without a file.
   std::shared_ptr<const std::vector<TuningRow>> rows;
 
-  /// What a group on nodes of so many ranks takes of the rows.
+  /// Returns the rows that apply to a group on nodes of `ranks_of_node` ranks.
   [[nodiscard]] KnownPaths for_ranks(int ranks_of_node) const;
 };
 
