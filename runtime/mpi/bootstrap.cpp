@@ -28,7 +28,7 @@ namespace tutti::mpi {
 
 namespace {
 
-/// What a peer needs to map a rank's arena, and to know that it is the right one.
+/// The information by which a peer maps a rank's arena, and verifies the mapping.
 struct ArenaHandle {
   ArenaAddress address;
   std::uint64_t nonce;
@@ -39,8 +39,8 @@ std::uint64_t random_nonce() {
   return (std::uint64_t{device()} << 32) | device() | 1;
 }
 
-/// The backings to try, in this order. Where one rank gets no anonymous files, no rank makes one.
-/// Collective.
+/// Returns the backings to try, in this order. If any rank cannot make anonymous files, no rank
+/// does. Collective.
 std::vector<Backing> backings_for(EarlyCollectives& ranks, const Settings& settings) {
   const std::string& asked = settings.shared_memory;
   if (asked == "shm") return {Backing::dev_shm};
@@ -60,8 +60,8 @@ std::vector<Backing> backings_for(EarlyCollectives& ranks, const Settings& setti
   return {Backing::memfd, Backing::dev_shm};
 }
 
-/// Maps the arenas of this rank's node. A mapping counts if the peer's nonce can be read through
-/// it.
+/// Maps the arenas of this rank's node. A mapping is valid if the peer's nonce can be read through
+/// it. Returns false if one of them is not.
 bool map_node(GroupParts& parts, Backing backing, std::span<const ArenaHandle> handles,
               std::size_t own) {
   std::vector<Mapping> mappings;
@@ -84,10 +84,11 @@ bool map_node(GroupParts& parts, Backing backing, std::span<const ArenaHandle> h
   return true;
 }
 
-/// A node's ranks: their places in the host, which follow each other.
+/// The ranks of a node, as consecutive places in the host.
 using Places = std::vector<std::size_t>;
 
-/// Makes this rank's arena and maps its node's; says of each rank of the host whether it could.
+/// Makes this rank's arena and maps those of its node. Returns for each rank of the host whether it
+/// succeeded.
 std::vector<int> share_memory(EarlyCollectives& ranks, const HostRanks& host, const Places& node,
                               GroupParts& parts, Backing backing) {
   std::uint64_t reserve = 0;
@@ -113,8 +114,9 @@ std::vector<int> share_memory(EarlyCollectives& ranks, const HostRanks& host, co
   return all_mapped;
 }
 
-/// Shares memory in the first way in which all ranks of the job can. In the last one, ranks that
-/// cannot map each other become nodes of one rank, whatever MPI says of their host.
+/// Shares memory by the first backing with which all ranks of the job succeed. With the last one,
+/// ranks that cannot map each other become nodes of one rank, whatever MPI reports about their
+/// host.
 void share_memory(EarlyCollectives& ranks, const HostRanks& host, Places& node, GroupParts& parts) {
   std::vector<int> mapped;
   for (const Backing backing : backings_for(ranks, parts.settings)) {
@@ -141,7 +143,7 @@ void share_memory(EarlyCollectives& ranks, const HostRanks& host, Places& node, 
   });
 }
 
-/// The process numbers of the node's ranks, where they mean the same in this process.
+/// Returns the process IDs of the node's ranks, or 0 for those in another PID namespace.
 std::vector<pid_t> processes_of_node(const HostRanks& host, const Places& node) {
   std::vector<pid_t> processes;
   for (const std::size_t place : node) {
@@ -153,7 +155,7 @@ std::vector<pid_t> processes_of_node(const HostRanks& host, const Places& node) 
   return processes;
 }
 
-/// What keeps this rank from reading a peer's memory, the first that it meets; empty if nothing.
+/// Returns the first reason why this rank cannot read a peer's memory; empty if there is none.
 std::string why_unreadable(const GroupParts& parts, std::span<const Probe> probes) {
   for (std::size_t i = 0; i < parts.processes.size(); ++i) {
     const int rank = parts.topology.local_ranks()[i];
@@ -168,8 +170,8 @@ std::string why_unreadable(const GroupParts& parts, std::span<const Probe> probe
   return {};
 }
 
-/// Whether all ranks of a node can read each other's ordinary memory is tried, not believed: what
-/// the kernel allows depends on users, on Yama and on containers.
+/// Tests whether all ranks of a node can read each other's ordinary memory. What the kernel allows
+/// depends on users, on Yama and on containers.
 void make_reader(EarlyCollectives& ranks, const HostRanks& host, const Places& node,
                  GroupParts& parts) {
   const auto nonce = std::make_unique<std::uint64_t>(random_nonce());
@@ -192,7 +194,8 @@ void make_reader(EarlyCollectives& ranks, const HostRanks& host, const Places& n
   }
 }
 
-/// A file that differs between the ranks of a node would send them different ways.
+/// Reads the tuning file. Ranks whose files differ would choose different paths, so they are
+/// compared.
 void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
   KnownPaths known;
   ranks.agree("read the file of TUTTI_TUNING", [&] {
@@ -210,8 +213,8 @@ void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
   parts.known = std::move(known);
 }
 
-/// Also on one node: a wait there must let the application's own messages progress, because the
-/// missing rank may be waiting for one of them.
+/// Makes the transport, also on one node: a wait there must let the application's own messages
+/// progress, because the missing rank may be waiting for one of them.
 void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   if (parts.topology.size == 1) return;
   ranks.agree("prepare their messages", [&] {
@@ -236,7 +239,7 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// Without a deadline.
+// The limit if there is no deadline.
 constexpr Seconds kForAnotherMaker{60};
 
 Seconds processor_time() {
@@ -245,7 +248,7 @@ Seconds processor_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-/// What creating the group took, for TUTTI_LOG=info.
+/// Measures the time of creating the group, for TUTTI_LOG=info.
 class CreationTime {
  public:
   [[nodiscard]] std::string text() const {
@@ -259,7 +262,7 @@ class CreationTime {
   Seconds computed_before_ = processor_time();
 };
 
-/// What the ranks are and how they will work together.
+/// Logs the layout of the ranks, and the choices of the group.
 void log_choices(Group& group, const CreationTime& creation) {
   if (!group.log().writes(LogLevel::info)) return;
   const auto& topology = group.topology();
@@ -279,11 +282,12 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
   ensure_initialized(settings);
   require_launch(settings);
   auto group = make_group(calls().world(), settings);
-  finalize_together();  // all ranks of the job know of each other
+  finalize_together();  // all ranks of the job have met
   return group;
 }
 
-/// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.
+/// Everything that may fail on a single rank is done in an agree(), so that no other rank waits for
+/// it.
 std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   const CreationTime creation;
   EarlyCollectives ranks(comm, settings.timeout);
@@ -291,12 +295,13 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   ranks.agree("begin to create their store or communicator", [&] {
     require_valid(settings);
     if (ranks.size() == 1) return;
-    // The other ranks wait for the whole timeout.
+    // This thread waits for half of the time that the other ranks wait.
     const bool has_limit = settings.timeout.count() > 0;
     only_maker = require_only_maker(has_limit ? settings.timeout / 2 : kForAnotherMaker);
     watch_calls(settings.timeout, ranks.name());
   });
-  // Only now: some MPIs complete no communicator before those that were begun earlier.
+  // This is not done earlier, because some MPIs complete no communicator before those begun
+  // earlier.
   ranks.leave_parent("make a communicator of their own");
   require_equal_ranks(ranks, settings);
   const HostRanks host = meet_host(ranks);

@@ -16,7 +16,7 @@ bool has(const Surroundings& here, MpiAbi abi) {
   return std::find(here.plugins.begin(), here.plugins.end(), abi) != here.plugins.end();
 }
 
-/// What is there instead of a plug-in, and what helps.
+/// Describes the missing plug-in and those that exist, with the remedy.
 std::string without_plugin(const Surroundings& here, MpiAbi abi) {
   std::string found;
   for (const MpiAbi other : here.plugins) found += (found.empty() ? "" : ", ") + plugin_name(other);
@@ -29,7 +29,8 @@ std::string without_plugin(const Surroundings& here, MpiAbi abi) {
   throw Error(ErrorCode::invalid_argument, text);
 }
 
-/// The program's own MPI is the only one that this process can have: two define the same names.
+/// Returns the choice if the program has loaded an MPI. A process can have no other one, because
+/// two MPIs define the same names.
 Choice loaded_one(const Surroundings& here, std::optional<MpiAbi> wanted) {
   const std::string loaded =
       here.loaded->version + (here.loaded->file.empty() ? "" : " (" + here.loaded->file + ")");
@@ -48,7 +49,7 @@ Choice loaded_one(const Surroundings& here, std::optional<MpiAbi> wanted) {
   return {*abi, here.loaded->file, false};
 }
 
-/// The MPI whose launcher has started this process, where that is known.
+/// Returns the kind of MPI whose launcher has started this process, if it is known.
 std::optional<MpiAbi> launched_by(const Surroundings& here) {
   if (here.launch && !here.launch->mpi.empty()) {
     return here.launch->mpi == "openmpi" ? MpiAbi::openmpi : MpiAbi::mpich;
@@ -81,7 +82,7 @@ std::optional<MpiAbi> abi_of(const Library& library) {
 std::string short_version(const std::string& text) {
   std::istringstream words(text.substr(0, text.find_first_of(",\n")));
   std::string line;
-  for (std::string word; words >> word;) {  // MPICH says "MPICH Version:" and a tab
+  for (std::string word; words >> word;) {  // MPICH's text has "MPICH Version:" and a tab
     if (word != "Version:") line += (line.empty() ? "" : " ") + word;
   }
   return line;

@@ -23,13 +23,13 @@ std::int64_t now_ns() {
 
 constexpr const char* kStep = "compare the clocks of their hosts";
 
-/// The messages of a comparison. They are left to MPI where a deadline passes.
+/// The messages of a comparison. They are leaked, because MPI may use them after a deadline.
 struct Messages {
   std::int64_t sent = 0;
   std::int64_t received = 0;
 };
 
-/// The first ranks of all hosts, of which each speaks to one other at a time.
+/// The first ranks of all hosts, each of which exchanges messages with one other at a time.
 class Hosts {
  public:
   Hosts(EarlyCollectives& ranks, const Comm& comm)
@@ -72,7 +72,7 @@ class Hosts {
   int size_ = 1;
 };
 
-/// How far the other host's clock is ahead of this one's.
+/// Returns how far the other host's clock is ahead of this one's.
 std::int64_t ask(Hosts& hosts, int other) {
   std::int64_t ahead = 0;
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
@@ -95,11 +95,12 @@ void answer(Hosts& hosts, int other) {
   }
 }
 
-/// A host's parent in the binomial tree is the one without the lowest bit of its number. It tells
-/// the origin on the clock of a host that it has compared with its own.
+/// Returns the origin on this host's clock. A host's parent in the binomial tree has the same
+/// number without its lowest bit. The parent compares the clocks and sends the origin on its
+/// child's clock.
 std::int64_t origin_of_host(Hosts& hosts) {
   std::int64_t origin = 0;
-  int children = 1;  // up to this distance
+  int children = 1;  // greatest distance of a child
   if (hosts.own() == 0) {
     origin = now_ns();
     while (children < hosts.size()) children *= 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One clock for the hosts of a job.
+// A common origin of time for the hosts of a job.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace tutti::mpi {
 
-/// This host's CLOCK_MONOTONIC, in nanoseconds, in a moment that is the same for all ranks: now, on
-/// the clock of rank 0's host. Ranks of a host have one clock. Those of hosts are compared along a
-/// binomial tree, by messages there and back: the quickest of several is wrong by half its time at
-/// most, for each edge from rank 0's host. Collective.
+/// Returns this host's CLOCK_MONOTONIC, in nanoseconds, at a moment that is the same for all ranks:
+/// now, on the clock of rank 0's host. Ranks of a host share one clock. Clocks of hosts are
+/// compared along a binomial tree, by messages in both directions; the fastest of several has an
+/// error of at most half its time for each edge from rank 0's host. Collective.
 std::int64_t common_origin_ns(EarlyCollectives& ranks, const HostRanks& host);
 
 }  // namespace tutti::mpi

@@ -23,12 +23,12 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kRollCallTag = 102;
-constexpr Seconds kRollCall{0.5};  // longer than a rank that polls takes to answer
+constexpr Seconds kRollCall{0.5};  // longer than a polling rank takes to answer
 constexpr Seconds kLongestPoll{1.0};
 constexpr Seconds kYield{0.005};
 constexpr timespec kNap{0, 50'000};
 
-/// One rank's error, for the others.
+/// The error of one rank, as sent to the others.
 struct Report {
   int code;
   char text[1024];
@@ -53,7 +53,7 @@ std::string name_of_process(int rank) {
          ")";
 }
 
-/// What MPI may still write to or read from after a deadline has passed.
+/// Memory that MPI may still read or write after a deadline has passed.
 struct EarlyCollectives::Buffers {
   Comm copy;
   std::vector<std::uint64_t> own;
@@ -66,11 +66,11 @@ struct EarlyCollectives::Buffers {
 };
 
 struct EarlyCollectives::RollCall {
-  std::int32_t asks;  ///< 1 if an answer is wanted
+  std::int32_t asks;  ///< 1 if an answer is requested
   char step[92];
 };
 
-/// Starts what a request is for.
+/// Starts an operation of MPI and returns its request.
 template <class Start>
 Request EarlyCollectives::begin(const char* call, Start start) {
   const Turn turn(call);
@@ -110,8 +110,8 @@ void EarlyCollectives::barrier(const char* step) {
        begin("MPI_Ibarrier", [&](Request* request) { return mpi_.start_barrier(comm_, request); }));
 }
 
-/// The splits have no nonblocking form; all ranks are there when they begin, and other threads hold
-/// a turn for a moment only.
+/// The splits have no nonblocking form, but all ranks have arrived when they begin, and other
+/// threads hold a turn only for a moment.
 Comm EarlyCollectives::split_host(const char* step) {
   barrier(step);
   Comm host;
@@ -209,11 +209,12 @@ void EarlyCollectives::test(Request& request, bool* done) {
   const Turn turn("MPI_Test");
   const int code = mpi_.test(&request, done);
   if (code == 0) return;
-  collectives::leak_until_exit(buffers_);  // MPI may write to them still
+  collectives::leak_until_exit(buffers_);  // MPI may still write to them
   throw_error(code, "MPI_Test");
 }
 
-/// The deadline counts time spent polling, so that a job that was suspended does not expire.
+/// Waits for a request. The deadline counts the time between polls, so that a job that was
+/// suspended does not exceed it.
 void EarlyCollectives::wait(const char* step, Request request) {
   Seconds waited{0};
   auto last = Clock::now();
@@ -227,13 +228,14 @@ void EarlyCollectives::wait(const char* step, Request request) {
     if (timeout_.count() > 0 && waited >= timeout_) expire(step, waited);
     pause(waited);
   }
-  seen_at_.clear();  // all have come to this step
+  seen_at_.clear();  // all ranks have come to this step
   have_met_ = true;
 }
 
-// --- who does not come --------------------------------------------------------------------------
+// --- ranks that do not come ---------------------------------------------------------------------
 
-/// In a turn. From memory that is never freed: its receiver may never receive it.
+/// Sends a roll call, in a turn, from memory that is never freed: its receiver may never receive
+/// it.
 void EarlyCollectives::tell(int to_rank, const char* step, bool asks) {
   auto roll_call = std::make_shared<RollCall>(RollCall{asks ? 1 : 0, {}});
   std::snprintf(roll_call->step, sizeof roll_call->step, "%s", step);
@@ -244,7 +246,8 @@ void EarlyCollectives::tell(int to_rank, const char* step, bool asks) {
   collectives::leak_until_exit(std::move(roll_call));
 }
 
-/// A rank that waits says so to those who ask, and remembers who did.
+/// Answers the roll calls of other ranks while this one waits, and records the steps of those that
+/// asked.
 void EarlyCollectives::answer_roll_calls(const char* step) {
   if (!is_own_) return;
   for (;;) {
@@ -262,7 +265,7 @@ void EarlyCollectives::answer_roll_calls(const char* step) {
   }
 }
 
-/// Asks every rank where it is; what there is to say of those who are not here.
+/// Asks every rank which step it is in, and describes those that are not in this one.
 std::string EarlyCollectives::call_roll(const char* step) {
   for (int other = 0; other < size_; ++other) {
     if (other == rank_) continue;
@@ -288,7 +291,8 @@ std::string EarlyCollectives::call_roll(const char* step) {
   return elsewhere.empty() ? "all ranks wait in it, and MPI does not go on" : elsewhere.substr(2);
 }
 
-/// Before there is a communicator of our own, a question could meet a receive of the program's.
+/// Describes the missing ranks. Before there is a communicator of our own, nothing is sent, because
+/// a question could match a receive of the program.
 std::string EarlyCollectives::missing(const char* step) {
   if (is_own_) return call_roll(step);
   if (have_met_) return "all had come before this, and some have given up since; see their errors";

@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds kLongestLook{1.0};
-constexpr Seconds kFirstWarning{3.0};  // MPI_Init of some ranks on a busy host takes two
-// Ranks expire one after the other, so that the launcher ends the job when the first has spoken.
+constexpr Seconds kFirstWarning{3.0};  // MPI_Init of a few ranks on a busy host takes 2 s
+// Ranks expire one after the other, so that the launcher ends the job after the first message.
 constexpr Seconds kBetweenRanks{0.1};
 constexpr int kSpeakers = 10;
 

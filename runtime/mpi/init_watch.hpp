@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI_Init waits for all processes of the job, and knows no deadline: one that never calls it, or
-// is a program without MPI, would keep the others for ever.
+// InitWatch: a deadline for MPI_Init, which waits for all processes of the job. Without it, a
+// process that never calls MPI_Init, or a program without MPI, would make the others wait forever.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,15 @@
 
 namespace tutti::mpi {
 
-/// While it lives, a thread looks how long this process has been in MPI_Init. After a tenth of the
-/// deadline, and 3 s at least, ranks 0 and 1 say so. At the deadline the process says so and ends,
-/// with the exit code of a timeout. A job that was suspended does not expire. A process that its
-/// launcher has started alone is not watched: it waits for nobody.
+/// During its lifetime, a thread observes how long this process has been in MPI_Init. After a tenth
+/// of the deadline, but at least 3 s, ranks 0 and 1 print a warning. At the deadline the process
+/// prints an error and ends with the exit code of a timeout. A job that was suspended does not
+/// exceed it. A process that its launcher has started alone is not observed, because it waits for
+/// nobody.
 class InitWatch {
  public:
-  /// `deadline` 0: there is none, and the thread only says how long it takes.
-  /// Errors: out_of_memory if no thread can be started.
+  /// `deadline` 0 means none; the thread then only prints the warning. Errors: out_of_memory if no
+  /// thread can be started.
   InitWatch(const std::optional<Launch>& launch, std::chrono::duration<double> deadline);
   ~InitWatch();
   InitWatch(const InitWatch&) = delete;

@@ -22,12 +22,12 @@ fs::path link_of(pid_t process, const char* name) {
   return fs::read_symlink("/proc/" + std::to_string(process) + "/" + name, error);
 }
 
-/// 0 if there is none that can be seen.
+/// Returns the parent of a process; 0 if none is visible.
 pid_t parent_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string line;
   std::getline(file, line);
-  const auto name_end = line.rfind(')');  // a name may have blanks and parentheses
+  const auto name_end = line.rfind(')');  // a name may contain blanks and parentheses
   if (name_end == std::string::npos) return 0;
   std::istringstream rest(line.substr(name_end + 1));
   char state = 0;
@@ -46,7 +46,7 @@ bool starts(MpiAbi abi, std::string_view program) {
   return abi == MpiAbi::openmpi ? is_one(kOpenMpi) : is_one(kMpich);
 }
 
-/// The files that a process has mapped, in which code may be.
+/// Returns the files that a process has mapped, which include its libraries.
 std::vector<fs::path> files_of(pid_t process) {
   std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
   std::vector<fs::path> files;
@@ -59,7 +59,8 @@ std::vector<fs::path> files_of(pid_t process) {
   return files;
 }
 
-/// A part of an Open MPI, or, for a launcher in the system's folder, the system's library of C.
+/// True for a library of Open MPI or, for a launcher in the system's folder, for the system's C
+/// library.
 bool leads_to_mpi(const fs::path& file, bool is_of_system) {
   const std::string name = file.filename();
   const auto is_called = [&](const char* start) { return name.starts_with(start); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folders of the MPI whose launcher has started this process. Several may be
-// installed, of one name: libmpi.so.40 is Open MPI 4 as well as 5.
+// Finds the folders of the MPI whose launcher has started this process. Several MPIs with the same
+// name may be installed: libmpi.so.40 is Open MPI 4 as well as 5.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,9 @@
 
 namespace tutti::mpi {
 
-/// The folders to look into, the likeliest first: of the libraries that the launcher itself has
-/// loaded, and beside its program. Empty if no process above this one is a launcher of that MPI, or
-/// it sees other files: a container's ranks may be started from outside.
+/// Returns the folders to search, the most likely first: those of the libraries that the launcher
+/// itself has loaded, and of its program. Empty if no ancestor of this process is a launcher of
+/// that MPI, or if it sees other files: the ranks of a container may be started from outside.
 std::vector<std::filesystem::path> folders_of_launcher(MpiAbi abi);
 
 }  // namespace tutti::mpi

@@ -16,7 +16,8 @@ namespace {
 
 using collectives::Nodes;
 
-/// One node's part of the table on its way: this, and one Place for each of its ranks.
+/// The beginning of a node's part of the table as it is sent; a Place for each of its ranks
+/// follows.
 struct NodeCard {
   char host[sizeof RankInfo::host];
 };
@@ -26,11 +27,11 @@ struct Place {
   std::int32_t unused = 0;
 };
 
-/// The table: one of these for each rank, the words of Nodes if they have no rule, and the names of
-/// hosts, each with a zero at its end.
+/// The table has one of these for each rank, then the words of Nodes if they follow no rule, then
+/// the zero-terminated names of hosts.
 struct Named {
   std::int64_t process;
-  std::uint64_t host;  ///< where its name begins in the table
+  std::uint64_t host;  ///< offset of the host's name in the table
 };
 
 class NameTable final : public collectives::RankNames {
@@ -76,7 +77,7 @@ bool follow(const std::vector<int>& ranks, int stride) {
   return true;
 }
 
-/// The rule that all nodes follow; none if there is none. Collective.
+/// Returns the rule that all nodes follow, or nothing. Collective.
 std::optional<Nodes> find_rule(EarlyCollectives& ranks, const std::vector<int>& own) {
   const auto count = static_cast<int>(own.size());
   const int nodes = ranks.size() / count;
@@ -105,7 +106,7 @@ std::vector<std::byte> card_of_node(const HostRanks& host, const std::vector<std
   return bytes;
 }
 
-/// The table that these cards make up.
+/// Returns the table made of the cards of all nodes.
 std::vector<std::byte> table_of(const std::vector<std::vector<std::byte>>& cards, int size,
                                 bool has_rule) {
   std::vector<Named> named(static_cast<std::size_t>(size));
@@ -137,7 +138,7 @@ std::vector<std::byte> table_of(const std::vector<std::vector<std::byte>>& cards
   return table;
 }
 
-/// This node's table, in the arena of its first rank. Collective.
+/// Returns this node's table, which lies in the arena of its first rank. Collective.
 std::shared_ptr<const std::byte> share_table(EarlyCollectives& ranks, const HostRanks& host,
                                              const std::vector<std::size_t>& node, bool has_rule,
                                              GroupParts& parts) {

@@ -13,10 +13,10 @@ namespace tutti::mpi {
 
 namespace {
 
-/// Global, as MPI is. The pointer is still read when the process exits.
+/// Global, as MPI is. It is read even while the process exits.
 constinit std::atomic<const Calls*> the_calls{nullptr};
 
-/// How it came to be.
+/// How the MPI was found, or why none was.
 struct State {
   std::mutex mutex;
   Opened opened;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI of this process: at most one, as its names are global.
+// The MPI of this process, of which there is at most one, because its names are global.
 #pragma once
 
 #include <optional>
@@ -12,32 +12,33 @@
 
 namespace tutti::mpi {
 
-/// Loads the MPI that the settings, the program or the launcher mean, unless that has been done.
-/// False if this is a job of one rank, and there is no MPI for it: why is in why_none().
-/// Errors: see choose_mpi(); io: the MPI's library cannot be loaded, or the plug-in is damaged.
+/// Loads the MPI that the settings, the program or the launcher determine, unless it is loaded
+/// already. Returns false in a job of one rank if there is no MPI; why_none() then has the reason.
+/// Errors: see choose_mpi(); io if the MPI's library cannot be loaded, or the plug-in is damaged.
 bool load(const Settings& settings);
 
-/// Those variables that say which MPI is meant, and how long a wait may take. The others are not
-/// read, so that it may be asked where one of them cannot be.
+/// Returns settings with only those variables that determine the MPI and the deadline. The others
+/// are not read, so that this works even if one of them is invalid.
 Settings settings_by_variables();
-/// As load() with these.
+/// Calls load() with these settings.
 bool load_by_variables();
-/// The same, and an error where there is none.
+/// Does the same, and throws if there is no MPI.
 const Calls& load_or_throw();
 
-/// What load() has loaded.
+/// Returns the calls of the MPI that load() has loaded.
 const Calls& calls() noexcept;
-/// Null until then.
+/// Does the same; null before load().
 const Calls* loaded_calls() noexcept;
-/// The file of the plug-in, or "linked".
+/// Returns the file of the plug-in, or "linked".
 std::string plugin_file();
 std::string why_none();
 
-/// The MPI that the program itself has loaded, if any.
+/// Returns the MPI that the program itself has loaded, if any.
 std::optional<Library> mpi_of_program();
 
-/// How the two libraries differ: opener.cpp of the shared one looks for plug-ins, and linked.cpp of
-/// the static one has its calls. Null `calls`: none is needed, and `why` says why there is none.
+/// The result of open_mpi(), which differs between the two libraries: in the shared one, opener.cpp
+/// looks for plug-ins; in the static one, linked.cpp has the calls. If `calls` is null, none is
+/// needed, and `why` has the reason why there is none.
 struct Opened {
   const Calls* calls = nullptr;
   std::string file;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The static library: its programs link the one MPI that it was built for.
+// For the static library, whose programs link the one MPI for which it was built.
 #include "tutti/error.hpp"
 
 #include "runtime/mpi/library.hpp"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared library finds the MPI that is in the process, or loads one, and its plug-in.
+// For the shared library: finds or loads the MPI of this process, and its plug-in.
 //
-// A plug-in names no library that it needs. The MPI is loaded first, with RTLD_GLOBAL, which Open
-// MPI's own parts need, and the plug-in finds its functions there: in libmpi.so.12 as well as in
-// Debian's libmpich.so.12, in a program that contains MPI, or in the file of TUTTI_MPI. It is
-// looked for beside the launcher that has started this process (launcher_files.hpp), because
-// several MPIs of one name may be installed. Then the system looks in LD_LIBRARY_PATH, in the
-// RUNPATH of this library (the MPIs of the build, where these have folders of their own), and in
-// its own folders.
+// A plug-in depends on no MPI library by name. The MPI is loaded first, with RTLD_GLOBAL, which
+// Open MPI's components need, and the plug-in finds its functions there: in libmpi.so.12 as well as
+// in Debian's libmpich.so.12, in a program that contains MPI, or in the file of TUTTI_MPI. The MPI
+// is searched for beside the launcher that has started this process (launcher_files.hpp), because
+// several MPIs of the same name may be installed. After that the system searches LD_LIBRARY_PATH,
+// the RUNPATH of this library (the MPIs of the build, if they have folders of their own), and its
+// own folders.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -26,11 +26,11 @@ namespace tutti::mpi {
 
 namespace {
 
-/// The libraries of an MPI, by the names that programs ask for.
+/// The libraries of an MPI, by the names that programs request.
 struct Names {
   MpiAbi abi;
   std::vector<const char*> names;
-  const char* where;  ///< it is to be had
+  const char* where;  ///< how to install it
 };
 
 const std::array<Names, 3>& all_names() {
@@ -48,7 +48,8 @@ const Names& names_of(MpiAbi abi) {
                        [&](const Names& row) { return row.abi == abi; });
 }
 
-/// MPI 5's function says -1 in a library whose ABI is another one.
+/// True if the library has the standard ABI. In MPI 5 libraries with another ABI the function
+/// returns -1.
 bool has_standard_abi(void* library) {
   using GetAbi = int(int*, int*);
   auto* get = reinterpret_cast<GetAbi*>(dlsym(library, "MPI_Abi_get_version"));
@@ -57,10 +58,10 @@ bool has_standard_abi(void* library) {
   return get != nullptr && get(&major, &minor) == 0 && major == 1;
 }
 
-/// What an open library says of itself; nothing if it is no MPI.
+/// Returns what an open library reports about itself; nothing if it is no MPI.
 std::optional<Library> mpi_in(void* library, const std::string& file) {
   using GetVersion = int(char*, int*);
-  constexpr std::size_t kMost = 8192;  // of all MPIs that there are
+  constexpr std::size_t kMost = 8192;  // more than any known MPI needs
   auto* get = reinterpret_cast<GetVersion*>(dlsym(library, "MPI_Get_library_version"));
   if (get == nullptr) return std::nullopt;
   std::string text(kMost + 1, '\0');
@@ -74,7 +75,7 @@ std::string last_error() {
   return text == nullptr ? "unknown error" : text;
 }
 
-/// Of the library that this function is in.
+/// Returns the folder of plug-ins, relative to the library that this function is in.
 std::filesystem::path folder_of_plugins() {
   Dl_info info{};
   std::filesystem::path own;
@@ -95,7 +96,7 @@ std::vector<MpiAbi> plugins_in(const std::filesystem::path& folder) {
   return found;
 }
 
-/// Collects the files of this process that are named like an MPI.
+/// A callback of dl_iterate_phdr() that collects files of this process that are named like an MPI.
 int collect_mpi(dl_phdr_info* info, std::size_t /*size*/, void* files) {
   const std::string file = info->dlpi_name == nullptr ? "" : info->dlpi_name;
   const std::string name = file.substr(file.rfind('/') + 1);
@@ -106,16 +107,16 @@ int collect_mpi(dl_phdr_info* info, std::size_t /*size*/, void* files) {
   return 0;
 }
 
-/// Open for all that is loaded from now on. Null if there is no such library.
+/// Opens a library for all that are loaded later. Returns null if it does not exist.
 void* open_for_all(const char* file) { return dlopen(file, RTLD_NOW | RTLD_GLOBAL); }
 
-/// The file that open_first() has found, or why there is nothing.
+/// The file that open_first() has opened, or the reason why there is none.
 struct Search {
-  std::string file;  ///< empty: none will do
+  std::string file;  ///< empty if none is suitable
   std::string why;
 };
 
-/// Opens the first of these that is the library of that MPI.
+/// Opens the first of these files that is a library of that MPI.
 Search open_first(const std::vector<std::string>& files, MpiAbi abi) {
   Search search;
   for (const std::string& file : files) {
@@ -129,7 +130,7 @@ Search open_first(const std::vector<std::string>& files, MpiAbi abi) {
   return search;
 }
 
-/// The files of this MPI beside its launcher.
+/// Returns the files of this MPI beside its launcher.
 std::vector<std::string> files_of_launcher(MpiAbi abi) {
   std::vector<std::string> files;
   for (const std::filesystem::path& folder : folders_of_launcher(abi)) {
@@ -141,7 +142,7 @@ std::vector<std::string> files_of_launcher(MpiAbi abi) {
   return files;
 }
 
-/// The launcher's MPI and this one may understand each other or not.
+/// Warns if the library is not the launcher's: the two may or may not understand each other.
 void warn_of_another_one(const std::string& file, const std::vector<std::string>& expected) {
   const std::optional<Launch> launch = find_launch();
   const auto is_same = [&](const std::string& other) {
@@ -157,8 +158,8 @@ void warn_of_another_one(const std::string& file, const std::vector<std::string>
                file.c_str(), launch->launcher.c_str(), expected.front().c_str());
 }
 
-/// Loads the library, unless the program has, in which case it is opened for the plug-in as well.
-/// Returns why not, or nothing.
+/// Loads the library. If the program has loaded it already, makes it visible to the plug-in.
+/// Returns an error, or an empty text.
 std::string open_library(const Choice& choice, bool looks_at_launcher) {
   const std::vector<std::string> expected =
       looks_at_launcher ? files_of_launcher(choice.abi) : std::vector<std::string>();
@@ -204,7 +205,7 @@ const Calls* open_plugin(const std::filesystem::path& file, MpiAbi abi) {
   return plugin->calls;
 }
 
-/// TUTTI_MPI names a file: which MPI that is decides.
+/// Opens the file of TUTTI_MPI, whose kind of MPI is used.
 Library open_file(const std::string& wanted) {
   void* library = open_for_all(wanted.c_str());
   if (library == nullptr) {
@@ -259,7 +260,7 @@ Opened open_mpi(const std::string& wanted, bool looks_at_launcher) {
   const bool by_launcher = looks_at_launcher && !is_file;
   std::string why = is_contained ? "" : open_library(choice, by_launcher);
   const MpiAbi first = choice.abi;
-  for (const MpiAbi other : here.plugins) {  // a job of one rank takes any MPI that is there
+  for (const MpiAbi other : here.plugins) {  // a job of one rank can use any MPI
     const bool will_do = choice.may_be_none || (choice.or_standard && other == MpiAbi::standard);
     if (why.empty()) break;
     if (other == first || !will_do) continue;

@@ -26,7 +26,7 @@ namespace {
 
 std::uint32_t float_control() {
 #if defined(__x86_64__)
-  constexpr std::uint32_t kExceptionFlags = 0x3f;  // sticky; they do not change results
+  constexpr std::uint32_t kExceptionFlags = 0x3f;  // sticky flags, which do not change results
   return _mm_getcsr() & ~kExceptionFlags;
 #elif defined(__aarch64__)
   std::uint64_t control = 0;
@@ -37,7 +37,7 @@ std::uint32_t float_control() {
 #endif
 }
 
-/// The lines of `own` that are not in `other`, on one line.
+/// Returns the lines of `own` that are not in `other`, joined to one line.
 std::string lines_not_in(const std::string& other, const std::string& own) {
   std::string found;
   std::istringstream lines(own);
@@ -70,12 +70,13 @@ bool are_equal(const RankCard& first, const RankCard& other) {
          first.float_control == other.float_control;
 }
 
-/// Programs of different names may each contain the library, from one build of it.
+/// True if two ranks have different builds of the same file. Programs of different names may each
+/// contain the library, from one build of it.
 bool are_other_builds(const RankCard& first, const RankCard& other) {
   return std::string_view(first.file) == other.file && std::string_view(first.build) != other.build;
 }
 
-/// The lowest rank whose build is not rank 0's says so.
+/// Warns on the lowest rank whose build differs from rank 0's.
 void warn_of_other_builds(EarlyCollectives& ranks, const RankCard& first, const RankCard& own) {
   const int size = ranks.size();
   const int mine = are_other_builds(first, own) ? ranks.rank() : size;
@@ -90,7 +91,7 @@ void warn_of_other_builds(EarlyCollectives& ranks, const RankCard& first, const 
                own.file, first.host, first.build, other, own.host, own.build);
 }
 
-/// What a rank knows by itself.
+/// Returns the facts that a rank knows without the others.
 RankInfo info_of(int rank) {
   RankInfo own{};
   gethostname(own.host, sizeof own.host - 1);
@@ -104,8 +105,8 @@ RankInfo info_of(int rank) {
   return own;
 }
 
-/// What each of the two has in its settings and the other has not. What differs behind the end of
-/// a text is shown as its digest.
+/// Returns for both ranks the settings that the other does not have. A difference behind the end of
+/// the texts is shown as digests.
 std::array<std::string, 2> settings_that_differ(const RankCard& first, const RankCard& other,
                                                 const std::array<SettingsText, 2>& texts) {
   std::array<std::string, 2> values{lines_not_in(texts[1].lines, texts[0].lines),
@@ -181,7 +182,8 @@ void free_part(Comm comm) {
   check(calls().free(&comm), "MPI_Comm_free");
 }
 
-/// Cuts a host's ranks into virtual nodes; the list of sizes is repeated as needed.
+/// Returns this rank's node: the host's ranks are divided into virtual nodes, for which the list of
+/// sizes is repeated as needed.
 std::vector<std::size_t> node_on_host(const HostRanks& host, const Settings& settings) {
   std::vector<int> sizes = settings.ranks_per_node;
   if (settings.shared_memory == "none") sizes = {1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell each other when a group is made: all of them what must be equal, those of a host
-// what they share.
+// Facts that ranks exchange when a group is made: RankCard has what must be equal on all ranks,
+// RankInfo what the ranks of a host share.
 #pragma once
 
 #include <array>
@@ -17,62 +17,65 @@
 
 namespace tutti::mpi {
 
-/// What must be equal on all ranks. Rank 0's comes to all, and another's where it differs.
+/// The facts that must be equal on all ranks. All ranks get rank 0's card, and that of a rank that
+/// differs.
 struct RankCard {
   char host[128];
   char version[32];
-  std::uint64_t settings_digest;  ///< of settings_to_compare()
-  std::uint32_t control_bytes;    ///< layout of the shared memory
+  std::uint64_t settings_digest;  ///< digest of settings_to_compare()
+  std::uint32_t control_bytes;    ///< size of ControlBlock, for the layout of shared memory
   std::uint32_t float_control;    ///< rounding and flush-to-zero mode of the processor
-  char file[64];                  ///< build_id()
+  char file[64];                  ///< file and id of build_id()
   char build[64];
 };
 
-/// settings_to_compare(), as much as fits, to show a difference.
+/// The beginning of settings_to_compare(), to show a difference.
 struct SettingsText {
   char lines[1024];
 };
 
-/// Throws the same invalid_argument on all ranks unless the cards of all ranks are like rank 0's.
-/// Warns where ranks run different builds of one file, which may disagree in what they send.
-/// Collective. What a rank keeps does not grow with their number.
+/// Throws the same invalid_argument on all ranks unless all cards are equal to rank 0's. Warns if
+/// ranks run different builds of one file, whose messages may differ. Collective. Memory does not
+/// grow with the number of ranks.
 void require_equal_ranks(EarlyCollectives& ranks, const Settings& settings);
 
-/// What it throws where these two differ, on rank `own_rank`; `texts` gives the settings of both.
+/// Throws that error for two cards that differ, on rank `own_rank`; `texts` returns the settings of
+/// both.
 void require_equal_cards(const RankCard& first, const RankCard& other, int other_rank, int own_rank,
                          const std::function<std::array<SettingsText, 2>()>& texts);
 
-/// What a rank tells those of its host.
+/// The facts that a rank tells the ranks of its host.
 struct RankInfo {
   char host[128];
   std::int32_t rank;
-  ProcessorSet hardware_threads;  ///< that this process may use
-  ProcessorSet cores;             ///< that they belong to
-  double quota;                   ///< processors' time of its cgroups; 0: no limit
-  std::int64_t process;           ///< its number
-  std::uint64_t process_space;    ///< namespace in which the number counts; 0 if not known
+  ProcessorSet hardware_threads;  ///< those that this process may use
+  ProcessorSet cores;             ///< the cores of these threads
+  double quota;                   ///< processor time of its cgroups; 0: no limit
+  std::int64_t process;           ///< process ID
+  std::uint64_t process_space;    ///< PID namespace; 0 if not known
 };
 
-/// The ranks that MPI says share memory with this one, in the order of ranks.
+/// The ranks that share memory with this one according to MPI, in the order of ranks.
 struct HostRanks {
-  Comm comm;  ///< freed by free_part()
+  Comm comm;  ///< to be freed by free_part()
   std::vector<RankInfo> infos;
-  std::size_t own = 0;  ///< this rank's place
+  std::size_t own = 0;  ///< index of this rank
 
   [[nodiscard]] const RankInfo& self() const { return infos[own]; }
   [[nodiscard]] bool is_first() const { return own == 0; }
 };
 
-/// Collective.
+/// Exchanges the facts of the ranks of this host. Collective.
 HostRanks meet_host(EarlyCollectives& ranks);
-/// Collective over the ranks of a host.
+/// Frees the communicator. Collective over the ranks of a host.
 void free_part(Comm comm);
 
-/// The places in `host` of the ranks of this rank's node, as Settings::ranks_per_node has it.
+/// Returns the ranks of this rank's node, as places in `host`, according to
+/// Settings::ranks_per_node.
 std::vector<std::size_t> node_on_host(const HostRanks& host, const Settings& settings);
 
-/// What the ranks of this host may use between them: the same on all of them, because it follows
-/// from what each has said.
+/// Sets the shares of cores in the topology. They are the same on all ranks of the host, because
+/// they follow from the facts of all.
 void share_cores(collectives::Topology& topology, const HostRanks& host);
 
 }  // namespace tutti::mpi

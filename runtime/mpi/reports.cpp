@@ -20,16 +20,16 @@ namespace tutti::mpi {
 
 namespace {
 
-/// A group's statistics, from its end to MPI_Finalize.
+/// The statistics of a group, kept from its end until MPI_Finalize.
 struct Summary {
   Comm comm;
   std::string target;
   std::shared_ptr<const collectives::RankNames> names;
   std::optional<Statistics> own;
-  int group = 0;  ///< as observe::next_group() counts
+  int group = 0;  ///< as counted by observe::next_group()
 };
 
-/// The texts of all ranks, on rank 0.
+/// Returns the texts of all ranks on rank 0.
 std::vector<std::string> gather(const Comm& comm, const std::string& own) {
   constexpr int kTextTag = 0;
   const Calls& mpi = calls();
@@ -72,9 +72,9 @@ void print(const Summary& summary) {
                            observe::summary_table(ranks, *summary.names, summary.group));
 }
 
-/// MPI_Finalize calls it while messages can still be sent. It is collective, so that ranks which
-/// meet here wait for nobody that they would not wait for anyway; and like all of MPI_Finalize this
-/// has no deadline.
+/// Prints the statistics of a group. MPI_Finalize calls it while messages can still be sent.
+/// MPI_Finalize is collective, so ranks wait here for nobody that they would not wait for anyway;
+/// and like all of MPI_Finalize, this has no deadline.
 void print_one(void* value) noexcept {
   begin_finalize();
   const std::unique_ptr<std::shared_ptr<Summary>> summary(
@@ -86,15 +86,15 @@ void print_one(void* value) noexcept {
   }
 }
 
-/// From now on MPI_Finalize prints it. Local.
+/// Makes MPI_Finalize print the summary. Local.
 void print_at_finalize(const std::shared_ptr<Summary>& summary) {
   const Turn turn("MPI_Comm_set_attr");
   check(calls().call_at_finalize(print_one, new std::shared_ptr<Summary>(summary)),
         "MPI_Comm_set_attr");
 }
 
-/// Runs what prepares a file, and names the setting if it fails. It fails now, and not after the
-/// job, when the report would be lost.
+/// Runs `body`, which prepares a file, and names the setting if it fails. Failing early is better
+/// than losing the report after the job.
 void prepare(const std::string& variable, const std::function<void()>& body) {
   try {
     body();
@@ -103,7 +103,8 @@ void prepare(const std::string& variable, const std::function<void()>& body) {
   }
 }
 
-/// One file, if every host sees rank 0's; the hosts that do not have one of their own.
+/// Creates the trace: one file for all hosts that see rank 0's; other hosts have a file of their
+/// own.
 std::string make_trace(EarlyCollectives& ranks, const HostRanks& host, const std::string& path) {
   const int rank = ranks.rank();
   std::uint64_t job = 0;
@@ -122,8 +123,9 @@ std::string make_trace(EarlyCollectives& ranks, const HostRanks& host, const std
   return target;
 }
 
-/// Null if no statistics are wanted. Rank 0 makes sure that it can write their file. Names become
-/// absolute here, because the program may change its folder before they are written.
+/// Returns null if no statistics are requested. Rank 0 checks that it can write their file. Names
+/// become absolute here, because the program may change its working directory before they are
+/// written.
 std::shared_ptr<Summary> make_summary(const Settings& settings, int group,
                                       const collectives::Topology& topology) {
   if (settings.statistics.empty()) return nullptr;

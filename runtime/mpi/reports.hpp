@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the reports of a job's ranks go.
+// The destinations of the reports of a job's ranks.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@
 
 namespace tutti::mpi {
 
-/// Makes the traces' files, and sees to it that MPI_Finalize prints the statistics. Collective.
-/// Errors: io, on all ranks, if a file of any rank cannot be written.
+/// Creates the trace files, and makes MPI_Finalize print the statistics. Collective. Errors: io, on
+/// all ranks, if a file of any rank cannot be written.
 ReportTargets report_targets(EarlyCollectives& ranks, const HostRanks& host,
                              const collectives::Topology& topology, const Settings& settings);
 

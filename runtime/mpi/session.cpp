@@ -31,8 +31,8 @@ namespace tutti::mpi {
 
 namespace {
 
-/// The process that MPI belongs to, from the first store on; 0: there was none. A process that it
-/// forks inherits MPI's state and exit handlers, and may use neither.
+/// The process that MPI belongs to, set by the first store; 0 before. Processes that it forks
+/// inherit MPI's state and exit handlers, but must not use them.
 std::atomic<pid_t>& owner() noexcept {
   static std::atomic<pid_t> owner{0};
   return owner;
@@ -49,14 +49,14 @@ void require_own_process() {
                   "one here");
 }
 
-/// Global, as MPI is. Never destroyed, because exit handlers need it.
+/// The state of turns, global as MPI is. Never destroyed, because exit handlers need it.
 struct Turns {
   enum class Kind { unknown, one_at_a_time, all_at_once };
   std::atomic<Kind> kind{Kind::unknown};
-  std::timed_mutex mutex;                   ///< of one at a time
-  std::atomic<int> inside{0};               ///< threads that are in MPI, of all at once
-  std::atomic<std::thread::id> ended_by{};  ///< the thread that ends MPI, which alone has turns
-  std::atomic<bool> refuses{false};         ///< others need not wait to see what becomes of them
+  std::timed_mutex mutex;                   ///< for turns of one thread at a time
+  std::atomic<int> inside{0};               ///< number of threads in MPI, if several are allowed
+  std::atomic<std::thread::id> ended_by{};  ///< the thread that ends MPI, the only one with turns
+  std::atomic<bool> refuses{false};  ///< other threads need not wait for their turns any more
 };
 Turns& turns() noexcept {
   alignas(Turns) static std::byte place[sizeof(Turns)];
@@ -64,10 +64,10 @@ Turns& turns() noexcept {
   return *all;
 }
 
-/// Plain, so that exit handlers of a thread still find it.
+/// A plain variable, so that exit handlers of a thread can still read it.
 thread_local bool has_turn = false;
 
-/// Asks MPI once, or once in several threads that begin together.
+/// Asks MPI once, or a few times if several threads begin together.
 Turns::Kind kind_of_turns() noexcept {
   const auto known = turns().kind.load(std::memory_order_relaxed);
   if (known != Turns::Kind::unknown) return known;
@@ -80,8 +80,8 @@ Turns::Kind kind_of_turns() noexcept {
 
 constexpr auto kLookAtTurns = std::chrono::microseconds(100);
 
-/// From now on this thread alone has turns; others wait until turns are refused. False if another
-/// one is still in a call of MPI, which takes longer than calls do that wait for nobody.
+/// Gives all further turns to this thread; other threads wait until turns are refused. Returns
+/// false if another thread is in a call of MPI that takes longer than calls which wait for nobody.
 bool end_turns() noexcept {
   constexpr auto kLongestCall = std::chrono::seconds(10);
   std::thread::id nobody;
@@ -96,16 +96,16 @@ bool end_turns() noexcept {
   return turns().inside.load() == 0;
 }
 
-/// All ranks of the job have asked for it: see finalize_together().
+/// Set if all ranks of the job have called finalize_together().
 std::atomic<bool> finalizes_together{false};
 
-/// Returns when every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs where
-/// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher:
-/// tests/faults/README.md has how often.
-/// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
-/// Like MPI_Finalize it has no deadline: a rank that has finished waits for those that compute.
-/// Once in a process, whoever begins the end: all ranks make one barrier. Other threads have turns
-/// meanwhile, unless MPI_Finalize has begun.
+/// Waits until every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs if ranks
+/// end by an error while another rank is in MPI_Finalize, which waits inside the launcher;
+/// tests/faults/README.md has the frequency. To the launcher, a rank that waits here still
+/// computes; and it leaves its core to others. Like MPI_Finalize this has no deadline: a rank that
+/// has finished waits for those that compute. It is done once per process, whoever begins the end,
+/// because all ranks make one barrier. Other threads have turns meanwhile, unless MPI_Finalize has
+/// begun.
 void wait_for_all_ranks() noexcept {
   static std::atomic<bool> has_waited{false};
   if (has_waited.exchange(true)) return;
@@ -122,9 +122,9 @@ void wait_for_all_ranks() noexcept {
   }
 }
 
-/// MPI_Finalize of Open MPI 4.1 unloads components while its thread for events may still run their
-/// code: 2 of 503 processes that were alone in their jobs ended so by SIGSEGV. What is loaded now
-/// stays.
+/// Keeps all loaded components of Open MPI in memory. MPI_Finalize of version 4.1 unloads
+/// components while its event thread may still run their code: 2 of 503 processes that were alone
+/// in their jobs ended by SIGSEGV.
 void keep_components_loaded() noexcept {
   std::vector<std::string> components;
   const auto collect = [](dl_phdr_info* info, std::size_t /*size*/, void* to) {
@@ -139,12 +139,13 @@ void keep_components_loaded() noexcept {
   }
 }
 
-/// In the environment of a rank, for the programs that it starts: its process number, and what its
-/// launcher has told it.
+/// A variable in the environment of a rank, for programs that it starts: the rank's process ID, and
+/// what its launcher has told it.
 constexpr const char* kRankMark = "_TUTTI_RANK";
 
-/// By what a launcher tells processes apart, and jobs; empty if none has started this one. A rank's
-/// programs inherit it, and those of another launcher have another one.
+/// Returns the values by which a launcher distinguishes processes and jobs; empty if none has
+/// started this process. Programs that a rank starts inherit them, whereas those of another
+/// launcher have other values.
 std::string given_by_launcher() {
   const std::optional<Launch> launch = find_launch();
   if (!launch) return {};
@@ -157,7 +158,8 @@ std::string given_by_launcher() {
   return text;
 }
 
-/// A program that a rank has started would take the rank's place: MPI knows one process for each.
+/// Throws in a program that was started by a rank, because it would take the rank's place: MPI has
+/// one process per rank.
 void require_own_place() {
   const char* mark = std::getenv(kRankMark);
   const std::string place = given_by_launcher();
@@ -174,7 +176,7 @@ void require_own_place() {
                   kRankMark);
 }
 
-/// Programs that this rank starts inherit it.
+/// Sets the variable that programs started by this rank inherit.
 void mark_rank() {
   const std::string place = given_by_launcher();
   if (!place.empty()) setenv(kRankMark, (std::to_string(getpid()) + ":" + place).c_str(), 1);
@@ -182,8 +184,9 @@ void mark_rank() {
 
 void on_finalize(void* /*unused*/) noexcept { begin_finalize(); }
 
-/// Asynchronous calls that all ranks have made go on while this one waits for the others. MPI that
-/// ends the process from within a call cannot be ended itself.
+/// Finalises MPI when the process exits. Asynchronous calls that all ranks have made continue while
+/// this rank waits for the others. If MPI ends the process from within a call, it cannot be
+/// finalised.
 void at_exit() {
   if (has_turn || !is_running() || owner() != getpid()) return;
   wait_for_all_ranks();
@@ -201,8 +204,8 @@ void at_exit() {
   calls().finalize();
 }
 
-/// Once MPI runs: programs that this rank starts learn that it is one, and it learns when
-/// MPI_Finalize begins, also one of the program's own.
+/// Done once MPI runs: marks this process as a rank, for programs that it starts, and registers for
+/// the beginning of MPI_Finalize, even if the program calls it.
 void settle_rank() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -212,9 +215,9 @@ void settle_rank() {
   });
 }
 
-/// With fewer, MPI_Init ends the process itself, or waits.
+/// Throws if MPI would have too few open files; then MPI_Init would end the process, or wait.
 void require_open_files() {
-  constexpr rlim_t kLeast = 20;  // seen to suffice two ranks with Open MPI 4.1
+  constexpr rlim_t kLeast = 20;  // was enough for two ranks with Open MPI 4.1
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kLeast) return;
   throw Error(ErrorCode::io, "ulimit -n allows " + std::to_string(limit.rlim_cur) +
@@ -232,10 +235,10 @@ bool has_library(const char* name) noexcept {
 
 bool has_variable(const char* name) noexcept { return std::getenv(name) != nullptr; }
 
-/// The behaviour of an MPI in MPI_Init where it cannot speak with the launcher. Most go on alone,
-/// which require_launch() sees. MPICH 5 ends the process under Open MPI's launcher, unless it was
-/// built with PMIx ("unsupported PMI version PMIx"), and Open MPI 4 does under srun without PMI (80
-/// lines).
+/// True if MPI_Init of this MPI would end the process, because it cannot communicate with the
+/// launcher. Most MPIs go on as a single rank, which require_launch() detects. But MPICH 5 ends the
+/// process under Open MPI's launcher, unless it was built with PMIx ("unsupported PMI version
+/// PMIx"), and Open MPI 4 does so under srun without PMI (80 lines).
 bool would_end_in_init(const Launch& launch, const std::string& mpi) {
   const bool is_open_mpi = mpi.starts_with("Open MPI");
   if (launch.mpi == "openmpi") return !is_open_mpi && !has_library("libpmix");
@@ -274,14 +277,14 @@ void require_launch(const Settings& settings) {
   throw Error(ErrorCode::invalid_argument, text, ErrorScope::agreed, is_reporter);
 }
 
-/// A program that has MPI of its own may not have made a store yet.
+/// Also detects the MPI of a program that has not made a store yet.
 bool is_running() noexcept {
   const Calls* mpi = loaded_calls();
   if (mpi == nullptr) {
     try {
       if (mpi_of_program()) mpi = &load_or_throw();
     } catch (const std::exception&) {
-      return false;  // an MPI that the library cannot use
+      return false;  // the library cannot use this MPI
     }
   }
   return mpi != nullptr && mpi->is_initialized() && !mpi->is_finalized();
@@ -302,8 +305,9 @@ void ensure_initialized(const Settings& settings) {
   require_launcher_of_mpi(settings, launch);
   {
     const InitWatch watch(launch, settings.timeout);
-    const WriteSignalsBlocked blocked;  // MPI makes files of some MiB, which `ulimit -f` may refuse
-    // Asynchronous calls are made by a thread of their own.
+    // MPI creates files of some MiB, which `ulimit -f` may refuse.
+    const WriteSignalsBlocked blocked;
+    // Asynchronous calls are made by a separate thread.
     check(calls().initialize(ThreadLevel::serialized), "MPI_Init_thread");
   }
   require_own_process();
@@ -326,8 +330,8 @@ void require_abi(MpiAbi abi, const char* call) {
                   name_of(calls().abi()));
 }
 
-/// A thread that finds its turn gone fails its group. It does so after the thread that ends MPI has
-/// told the other nodes why.
+/// A thread whose turn is refused makes its group fail. So it waits until the thread that ends MPI
+/// has told the other nodes the reason.
 TurnHold::TurnHold() noexcept {
   Turns& all = turns();
   const std::thread::id self = std::this_thread::get_id();

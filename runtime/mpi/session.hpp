@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's life in this process, and its return codes as errors. MPI itself is global, so this is the
-// one place with global effects.
+// The initialisation and the end of MPI in this process, and its return codes as errors. MPI is
+// global, so global effects are limited to this file.
 #pragma once
 
 #include <chrono>
@@ -17,48 +17,48 @@
 
 namespace tutti::mpi {
 
-/// Throws Error(communication, "MPI_Isend to rank 3: ...") unless `code` is 0. Everything
-/// in this folder uses a communicator of our own with MPI_ERRORS_RETURN; without that, MPI would
-/// end the job before a code is returned.
+/// Throws Error(communication, "MPI_Isend to rank 3: ...") unless `code` is 0. All code in this
+/// folder uses communicators of our own with MPI_ERRORS_RETURN, because otherwise MPI would end the
+/// job before it returns a code.
 [[noreturn]] void throw_error(int code, const std::string& call);
 inline void check(int code, const char* call) {
   if (code != 0) throw_error(code, call);
 }
-/// `call()` makes the text, if it is needed.
+/// `call()` returns the text, and is only called after an error.
 template <class Text>
 requires std::is_invocable_r_v<std::string, Text&>
 void check(int code, Text&& call) {
   if (code != 0) throw_error(code, call());
 }
 
-/// The MPI library that is loaded, such as "Open MPI v4.1.4". May be called before MPI_Init.
-/// Errors: there is none.
+/// Returns the version of the loaded MPI, such as "Open MPI v4.1.4". May be called before MPI_Init.
+/// Errors: if there is no MPI.
 std::string version();
 
-/// Throws the invalid_argument of launch_mismatch() if MPI_COMM_WORLD is one rank and the launcher
-/// has started several, unless the settings say to ignore it. The launcher's rank 0 reports it.
+/// Throws the invalid_argument of launch_mismatch() if MPI_COMM_WORLD is one rank although the
+/// launcher has started several, unless the settings ignore that. The launcher's rank 0 reports it.
 void require_launch(const Settings& settings);
 
-/// Throws invalid_argument unless a handle of this kind of MPI is one of the MPI that is loaded.
+/// Throws invalid_argument unless handles of this kind of MPI fit the loaded MPI.
 void require_abi(MpiAbi abi, const char* call);
 
-/// Initialises MPI, which is loaded, if the program has not; then MPI is also finalised, when the
-/// process exits. Of the settings it reads the launcher and the deadline.
-/// Errors: communication if MPI cannot be initialised or is finalised already; invalid_argument,
-/// on all ranks, if this MPI would end the process because another launcher has started it. Where
-/// processes of the job do not call it, all others end at the deadline (init_watch.hpp).
+/// Initialises MPI, which must be loaded, unless the program has done so. Then MPI is also
+/// finalised when the process exits. Uses only the launcher and the deadline of the settings.
+/// Errors: communication if MPI cannot be initialised, or is already finalised; invalid_argument,
+/// on all ranks, if this MPI would end the process because another launcher has started it. If some
+/// processes of the job do not call this, all others end at the deadline (init_watch.hpp).
 void ensure_initialized(const Settings& settings);
 
 /// True between MPI_Init and MPI_Finalize. Loads nothing unless the program has loaded an MPI.
 bool is_running() noexcept;
 
-/// What MPI allows threads to do.
+/// Returns which calls of threads MPI allows.
 ThreadLevel thread_level();
 
-/// The hold of a turn: the one lock, or a place among the threads that are in MPI at once.
+/// Holds a turn: either the lock, or a place among the threads that are in MPI at the same time.
 class TurnHold {
  public:
-  /// Waits for its turn; none is given to another thread once this process ends MPI.
+  /// Waits for a turn. Other threads get none once a thread has begun to end MPI.
   TurnHold() noexcept;
   ~TurnHold() { leave(); }
   TurnHold(const TurnHold&) = delete;
@@ -73,18 +73,20 @@ class TurnHold {
   bool is_given_ = false;
 };
 
-/// A thread's turn to call MPI, which the watchdog looks at: one at a time, unless MPI has
-/// MPI_THREAD_MULTIPLE. Threads have stores of their own, or wait for asynchronous calls. Turns of
-/// one thread do not nest. The calls that make communicators wait for other ranks in their turn: by
-/// then all of these have come, and one thread of a process makes groups at a time. The program
-/// sees to that for duplicate_world() and for groups of some ranks whose lanes are MPI's.
+/// A thread's turn to call MPI, observed by the watchdog. Only one thread has a turn at a time,
+/// unless MPI has MPI_THREAD_MULTIPLE. Threads may have stores of their own, or wait for
+/// asynchronous calls. Turns of one thread must not be nested. Calls that make communicators wait
+/// for other ranks during their turn: by then all of these have arrived, and only one thread of a
+/// process makes groups at a time. For duplicate_world(), and for groups of some ranks whose lanes
+/// are MPI's, the program is responsible for that.
 class Turn {
  public:
-  /// `call` is its name, a literal. Errors: communication once this process ends MPI.
+  /// `call` is the name of the MPI function, a literal. Errors: communication once this process
+  /// ends MPI.
   explicit Turn(const char* call) : Turn(call, std::nothrow) {
     if (!is_given()) throw_ended(call);
   }
-  /// For what must not throw: look whether it is given.
+  /// For code that must not throw, and has to test is_given() instead.
   Turn(const char* call, std::nothrow_t /*unused*/) noexcept : inside_(call) {}
   [[nodiscard]] bool is_given() const noexcept { return hold_.is_given(); }
 
@@ -98,20 +100,20 @@ class Turn {
 /// True if any thread may call MPI at any time.
 bool allows_all_threads();
 
-/// This thread's alone to make groups, as long as it holds the lock; no lock where MPI lets threads
-/// do so at once. Errors: invalid_argument after `limit` seconds.
+/// Returns a lock during which no other thread of this process makes groups. It is empty if MPI
+/// allows several threads to do so. Errors: invalid_argument after `limit` seconds.
 [[nodiscard]] std::unique_lock<std::timed_mutex> require_only_maker(
     std::chrono::duration<double> limit);
 
-/// From now on MPI_Finalize, also one of the program's own, first waits for all ranks without the
-/// launcher. Collective over MPI_COMM_WORLD: all ranks call it, or none.
+/// Makes MPI_Finalize, even if the program calls it, first wait for all ranks without the launcher.
+/// Collective over MPI_COMM_WORLD: all ranks call this, or none.
 void finalize_together() noexcept;
 
-/// For what MPI_Finalize calls, before anything else: no other thread has a turn any more, and what
-/// it does in asynchronous calls is given up. Does so once.
+/// To be called first by all functions that MPI_Finalize calls: ends the turns of other threads,
+/// and gives up their asynchronous calls. Has an effect only once.
 void begin_finalize() noexcept;
 
-/// Ends the whole job now.
+/// Ends the whole job immediately.
 [[noreturn]] void abort_job(int exit_code);
 
 }  // namespace tutti::mpi

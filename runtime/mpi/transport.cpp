@@ -16,8 +16,8 @@ constexpr int kTagsPerGroup = 128;
 MpiTransport::MpiTransport(const Comm& comm, int num_nodes)
     : MpiTransport(comm, Members{.num_nodes = num_nodes, .maker = std::this_thread::get_id()}) {}
 
-/// Groups share a communicator: making one of MPI's own is a collective call without a deadline,
-/// and freeing it, too.
+/// Groups share a communicator, because making one of MPI's own is a collective call without a
+/// deadline, and so is freeing it.
 MpiTransport::MpiTransport(const Comm& comm, Members members)
     : mpi_(calls()),
       comm_(comm),
@@ -41,7 +41,7 @@ MpiTransport::MpiTransport(const Comm& comm, Members members)
   listen();
 }
 
-/// The thread that made the first of these groups called MPI for that, so it may do so again.
+/// The thread that made the first of these groups called MPI then, so it may do so again.
 std::unique_ptr<collectives::Transport> MpiTransport::for_group(const std::vector<int>& members,
                                                                 int number, int num_nodes) const {
   Members of_group{.number = number, .num_nodes = num_nodes, .maker = members_.maker};
@@ -56,7 +56,7 @@ MpiTransport::~MpiTransport() {
   mpi_.cancel(&listening_);
   if (mpi_.wait(&listening_) == 0) delete incoming_;
   forget_sent_notices();
-  for (SentNotice& sent : sent_notices_) {  // its receiver may never receive it
+  for (SentNotice& sent : sent_notices_) {  // may never be received
     mpi_.release(&sent.request);
     static_cast<void>(sent.bytes.release());
   }
@@ -107,7 +107,7 @@ collectives::Transport::Request MpiTransport::receive(int from_rank, int tag,
 
 void MpiTransport::make_lane(const std::vector<int>& ranks) {
   if (ranks.empty()) return;
-  const Turn turn("MPI_Comm_create_group");  // all of the lane have come: see Turn
+  const Turn turn("MPI_Comm_create_group");  // all ranks of the lane have arrived, see Turn
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(in_comm(rank));
   check(mpi_.create_group(comm_, members, first_tag_ + kNoticeTag + 1, &lane_),
@@ -133,7 +133,8 @@ bool MpiTransport::done(Request request) {
   return true;
 }
 
-/// Between nodes the program makes no MPI call while others make calls of this group.
+/// True if this thread may drive messages. Between nodes the program makes no MPI call while other
+/// threads make calls of this group.
 bool MpiTransport::may_progress() const {
   return has_messages() || lets_callers_progress_ || allows_all_threads() ||
          std::this_thread::get_id() == members_.maker;
@@ -147,7 +148,7 @@ void MpiTransport::progress() {
   check(mpi_.probe(&from, kAnyTag, comm_, &found), "MPI_Iprobe");
 }
 
-/// Without memory for it the others learn of a failure by their deadline.
+/// Sends a notice. Without memory for it, the others learn of a failure at their deadline.
 void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
   const Turn turn("MPI_Isend", std::nothrow);
   if (!turn.is_given() || is_mute_ || !is_running()) return;
@@ -165,7 +166,7 @@ void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexce
   }
 }
 
-/// In a turn.
+/// Requires a turn.
 void MpiTransport::forget_sent_notices() noexcept {
   std::erase_if(sent_notices_, [&](SentNotice& sent) {
     bool complete = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between nodes by MPI point-to-point. A group on one node sends none: the thread that
-// made it lets the program's own messages move while it waits, and no other thread calls MPI for
-// it.
+// MpiTransport: messages between nodes by MPI point-to-point. A group on one node sends none: the
+// thread that made it drives the program's own messages while it waits, and no other thread calls
+// MPI for it.
 #pragma once
 
 #include <memory>
@@ -15,21 +15,21 @@ namespace tutti::mpi {
 
 class MpiTransport final : public collectives::Transport {
  public:
-  /// `comm` is ours alone and returns errors; its ranks are the group's ranks.
+  /// `comm` belongs to this object and returns errors; its ranks are the group's ranks.
   MpiTransport(const Comm& comm, int num_nodes);
-  /// Requests that are still under way are left to MPI: a cancelled send may never complete.
+  /// Leaks pending requests: a cancelled send may never complete.
   ~MpiTransport() override;
 
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
-  /// No notice is sent from now on: all ranks end the group in one call, which then frees the
-  /// communicator. A message that arrives after that would meet another one with its number, and
-  /// MPIs crash (Open MPI 4.1, in mca_pml_ob1_add_comm) or end the job.
+  /// Stops sending notices, because all ranks end the group in one call, which then frees the
+  /// communicator. A message that arrives later would belong to another communicator with the same
+  /// number, and MPIs crash (Open MPI 4.1, in mca_pml_ob1_add_comm) or end the job.
   void mute() noexcept { is_mute_ = true; }
 
-  /// From now on every call of the group is made inside the program's own call of MPI, so whichever
-  /// thread waits may call MPI, too.
+  /// Allows any waiting thread to call MPI, because every call of the group is made inside an MPI
+  /// call of the program.
   void let_callers_progress() noexcept { lets_callers_progress_ = true; }
 
   [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members, int number,
@@ -51,9 +51,10 @@ class MpiTransport final : public collectives::Transport {
     mpi::Request request;
   };
 
-  /// Which ranks of a communicator, and who may call MPI for them on one node.
+  /// The ranks of a group in the communicator, and the thread that may call MPI for a group on one
+  /// node.
   struct Members {
-    std::vector<int> ranks{};  ///< empty if they are the communicator's
+    std::vector<int> ranks{};  ///< empty for all ranks of the communicator
     int number = 0;
     int num_nodes = 1;
     std::thread::id maker{};
@@ -72,14 +73,14 @@ class MpiTransport final : public collectives::Transport {
   const Calls& mpi_;
   Comm comm_;
   Members members_;
-  int first_tag_;  ///< a group's tags begin here
+  int first_tag_;  ///< the first of the group's tags
   Comm lane_;
   bool is_mute_ = false;
   bool lets_callers_progress_ = false;
   std::vector<mpi::Request> requests_;
   std::vector<Request> free_;
   std::vector<SentNotice> sent_notices_;
-  /// The notice that is listened for, on the heap, because MPI may outlive this object.
+  /// The next notice to be received, on the heap, because MPI may outlive this object.
   collectives::Notice* incoming_ = nullptr;
   mpi::Request listening_;
 };

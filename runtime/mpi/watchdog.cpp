@@ -24,18 +24,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// A thread that wants the processor may be without it for so long on a crowded machine.
+// On a crowded machine, a thread may wait this long for a processor.
 constexpr Seconds kMargin{1.0};
 constexpr Seconds kLongestNap{1.0};
 constexpr Seconds kShortestNap{0.05};
-constexpr int kLooks = 16;  // within the deadline
+constexpr int kLooks = 16;  // per deadline
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 
-/// Global, as MPI is. Never destroyed: the thread that reads it ends with the process.
+/// The state of the watchdog, global as MPI is. Never destroyed, because its thread ends with the
+/// process.
 struct Watched {
   std::mutex mutex;
-  std::deque<CallMark> marks;     ///< never shrinks, so that they stay where they are
-  std::vector<CallMark*> unused;  ///< of threads that have ended
+  std::deque<CallMark> marks;     ///< never shrinks, so that marks do not move
+  std::vector<CallMark*> unused;  ///< marks of threads that have ended
   std::string rank;
   Seconds limit{0};
   bool is_endless = false;
@@ -47,7 +48,7 @@ Watched& watched() {
   return *all;
 }
 
-/// Gives a thread's mark to another thread when it ends.
+/// Lends a mark to a thread; when that ends, the mark is used by another thread.
 class Lease {
  public:
   Lease() {
@@ -80,7 +81,8 @@ Lease::~Lease() {
   all.unused.push_back(mark_);
 }
 
-/// The destructors of a thread that ends may make calls still; these are not watched.
+/// Returns the mark of a thread. Destructors of an ending thread may still make calls; these are
+/// not observed.
 CallMark* first_mark() {
   static CallMark of_ending_threads;
   if (has_ended) return &of_ending_threads;
@@ -104,13 +106,13 @@ CallMark* first_mark() {
   std::_Exit(exit_code(ErrorCode::timeout));
 }
 
-/// What the watchdog has seen of a mark.
+/// The last observation of a mark.
 struct Look {
   std::uint64_t count = 0;
   Seconds unchanged{0};
 };
 
-/// Sleeps and looks, until the process ends.
+/// Sleeps and observes calls until the process ends.
 class Watchdog {
  public:
   [[noreturn]] void run() {
@@ -149,7 +151,7 @@ class Watchdog {
 
 void* watch(void* /*unused*/) { Watchdog().run(); }
 
-/// A thread with a small stack: a job may limit its address space.
+/// Starts the thread with a small stack, because the address space of a job may be limited.
 void start_thread() {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -168,7 +170,7 @@ void start_thread() {
 }  // namespace
 
 CallMark& call_mark() {
-  CallMark*& mark = own_mark;  // looked up once: in a shared library that is a call
+  CallMark*& mark = own_mark;  // cached, because thread-local access in a shared library is a call
   if (mark == nullptr) mark = first_mark();
   return *mark;
 }

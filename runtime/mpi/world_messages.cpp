@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kWorldTag = 1;
 
-/// What MPI may still read or write after a deadline has passed.
+/// Memory that MPI may still read or write after a deadline has passed.
 using Bytes = std::shared_ptr<std::vector<std::byte>>;
 
 void wait(mpi::Request request, const Bytes& bytes, std::chrono::duration<double> timeout,

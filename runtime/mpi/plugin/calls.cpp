@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled once for each kind of MPI that the build knows. Nothing here decides anything.
+// The calls of one kind of MPI. Compiled once for each kind that the build knows; makes no
+// decisions.
 #include "runtime/mpi/plugin/calls.hpp"
 
 #include <cstring>
@@ -28,14 +29,15 @@ Comm wrapped(MPI_Comm handle) noexcept {
   return comm;
 }
 
-/// MPI keeps the address of a communicator that is being made.
+/// Returns the memory of a communicator as an MPI_Comm, whose address MPI may keep while it makes
+/// it.
 MPI_Comm* in_place(Comm* comm) noexcept { return reinterpret_cast<MPI_Comm*>(comm->bytes.data()); }
 MPI_Request* in_place(Request* request) noexcept {
   return reinterpret_cast<MPI_Request*>(request->bytes.data());
 }
 
-/// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else, while messages can
-/// still be sent; each of ours is one of these.
+/// An attribute of MPI_COMM_SELF, used as a callback: MPI_Finalize deletes these attributes before
+/// anything else, while messages can still be sent.
 struct AtFinalize {
   void (*body)(void*) noexcept;
   void* argument;
@@ -48,7 +50,7 @@ int call_body(MPI_Comm, int, void* value, void*) {
   return MPI_SUCCESS;
 }
 
-/// A group of MPI's ranks, freed in the end.
+/// A group of MPI's ranks, which the destructor frees.
 class Members {
  public:
   explicit Members(MPI_Comm comm) : code(MPI_Comm_group(comm, &group)) {}
@@ -312,7 +314,7 @@ class CompiledCalls final : public Calls {
 
 }  // namespace
 
-/// Never destroyed: a store may be, after everything that was made in main.
+/// Never destroyed: a store may be destroyed after all objects of main.
 const Calls& compiled_calls() noexcept {
   alignas(CompiledCalls) static std::array<std::byte, sizeof(CompiledCalls)> place;
   static const Calls* const calls = new (place.data()) CompiledCalls;

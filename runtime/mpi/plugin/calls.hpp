@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library needs of an MPI, without <mpi.h>: the types of handles and the numbers of
-// constants are each MPI's own, so a small part is compiled once for every kind of MPI (calls.cpp).
-// The shared library loads the one that a job needs, and the static library contains one.
+// Calls: the interface to an MPI, without <mpi.h>. Types of handles and values of constants differ
+// between MPIs, so a small part is compiled once for every kind of MPI (calls.cpp). The shared
+// library loads the part that a job needs, and the static library contains one.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@
 
 namespace tutti::mpi {
 
-/// The bytes of an MPI_Comm and of an MPI_Request, from the first on. All zero: none. No MPI has
-/// such a handle, and MPI 5's standard forbids it.
+/// The bytes of an MPI_Comm and of an MPI_Request. If all are zero, there is none: no MPI has such
+/// a handle, and MPI 5's standard forbids it.
 struct Comm {
   alignas(8) std::array<std::byte, 8> bytes{};
   [[nodiscard]] bool is_set() const noexcept { return bytes != decltype(bytes){}; }
@@ -27,23 +27,23 @@ struct Request {
   alignas(8) std::array<std::byte, 8> bytes{};
 };
 
-/// MPI_THREAD_SINGLE and so on, in their order.
+/// MPI_THREAD_SINGLE and so on, in the same order.
 enum class ThreadLevel { single, funneled, serialized, multiple };
 
-constexpr int kAnyRank = -1;  ///< instead of the sender of a message
+constexpr int kAnyRank = -1;  ///< in place of the sender of a message
 constexpr int kAnyTag = -1;
 
-/// The functions of one MPI. Each returns MPI's code, 0 where it succeeded, unless it cannot fail.
-/// Sizes are in bytes. What the names of MPI say is not repeated here. Never destroyed.
+/// The functions of one MPI. Unless it cannot fail, each returns MPI's code, which is 0 on success.
+/// Sizes are in bytes. Functions named like those of MPI are not described. Never destroyed.
 class Calls {
  public:
   virtual ~Calls() = default;
 
   // --- the library ---
   [[nodiscard]] virtual MpiAbi abi() const noexcept = 0;
-  /// As MPI_Get_library_version has it. Before MPI_Init, too.
+  /// Returns the text of MPI_Get_library_version; also before MPI_Init.
   [[nodiscard]] virtual std::string version() const = 0;
-  /// The MPI whose header was compiled in, such as "Open MPI v4.1.4".
+  /// Returns the MPI whose header was compiled in, such as "Open MPI v4.1.4".
   [[nodiscard]] virtual std::string header_version() const = 0;
   [[nodiscard]] virtual std::string error_text(int code) const = 0;
   [[nodiscard]] virtual bool is_initialized() const noexcept = 0;
@@ -52,12 +52,13 @@ class Calls {
   virtual int thread_level(ThreadLevel* level) const = 0;
   virtual int finalize() const = 0;
   virtual void abort(int exit_code) const = 0;
-  /// MPI_Finalize calls body(argument), the last one given first, while messages can be sent.
+  /// Makes MPI_Finalize call body(argument) while messages can still be sent; the last registered
+  /// first.
   virtual int call_at_finalize(void (*body)(void*) noexcept, void* argument) const = 0;
 
   // --- communicators ---
   [[nodiscard]] virtual Comm world() const noexcept = 0;
-  /// The communicator at this address, as the program's <mpi.h> has it.
+  /// Returns the communicator at this address, which has the type of the program's <mpi.h>.
   [[nodiscard]] virtual Comm comm_at(const void* address) const noexcept = 0;
   virtual void store_comm(const Comm& comm, void* address) const noexcept = 0;
   [[nodiscard]] virtual bool is_null(const Comm& comm) const noexcept = 0;
@@ -65,17 +66,18 @@ class Calls {
   virtual int rank(const Comm& comm, int* rank) const = 0;
   virtual int size(const Comm& comm, int* size) const = 0;
   virtual int duplicate(const Comm& comm, Comm* copy) const = 0;
-  /// `copy` stays where it is until the request is complete.
+  /// `copy` must not move until the request is complete.
   virtual int start_duplicate(const Comm& comm, Comm* copy, Request* request) const = 0;
   virtual int return_errors(const Comm& comm) const = 0;
   virtual int free(Comm* comm) const = 0;
-  /// The ranks of `comm` in MPI_COMM_WORLD; empty if they are its ranks.
+  /// Returns the ranks of `comm` in MPI_COMM_WORLD; empty if they are the same.
   virtual int ranks_in_world(const Comm& comm, std::vector<int>* ranks) const = 0;
-  /// The ranks that MPI can give shared memory with this one, in the order of `comm`. Collective.
+  /// Returns the ranks that can share memory with this one, according to MPI, in the order of
+  /// `comm`. Collective.
   virtual int split_host(const Comm& comm, int own_rank, Comm* host) const = 0;
-  /// Those that take part, in the order of `comm`; none for the others. Collective.
+  /// Returns the ranks that take part, in the order of `comm`; none on the others. Collective.
   virtual int split(const Comm& comm, int own_rank, bool takes_part, Comm* part) const = 0;
-  /// A communicator of some of the ranks, which all call this.
+  /// Makes a communicator of some of the ranks, which all call this.
   virtual int create_group(const Comm& comm, const std::vector<int>& ranks, int tag,
                            Comm* group) const = 0;
   virtual int tag_limit(int* most) const = 0;
@@ -86,7 +88,7 @@ class Calls {
                             const Comm& comm, Request* request) const = 0;
   virtual int start_allgather(const void* own, int bytes, void* all, const Comm& comm,
                               Request* request) const = 0;
-  /// `bytes[i]` of rank i come to `begins[i]`; both stay where they are until it is complete.
+  /// Stores `bytes[i]` bytes of rank i at `begins[i]`; both must not move until it is complete.
   virtual int start_allgather_parts(std::span<const std::byte> own, void* all,
                                     const std::vector<int>& bytes, const std::vector<int>& begins,
                                     const Comm& comm, Request* request) const = 0;
@@ -100,9 +102,9 @@ class Calls {
                    Request* request) const = 0;
   virtual int receive(void* data, int bytes, int from, int tag, const Comm& comm,
                       Request* request) const = 0;
-  /// Without waiting; `from` becomes the sender of a message that is there.
+  /// Does not wait; sets `from` to the sender of an available message.
   virtual int probe(int* from, int tag, const Comm& comm, bool* found) const = 0;
-  /// Waits, and says how long the message is.
+  /// Waits for a message, and returns its length.
   virtual int wait_for_message(int from, int tag, const Comm& comm, int* bytes) const = 0;
   virtual int test(Request* request, bool* done) const = 0;
   virtual int wait(Request* request) const = 0;
@@ -110,17 +112,17 @@ class Calls {
   virtual int release(Request* request) const = 0;
 };
 
-/// What a plug-in's one symbol gives. `version` and `layout` are compared before anything else.
+/// The result of a plug-in's only symbol. `version` and `layout` are compared before anything else.
 struct Plugin {
-  const char* version;   ///< TUTTI_VERSION of its build
-  std::uint64_t layout;  ///< kLayout of its build
+  const char* version;   ///< TUTTI_VERSION of the plug-in's build
+  std::uint64_t layout;  ///< kLayout of the plug-in's build
   const Calls* calls;
 };
-constexpr std::uint64_t kLayout = 2;  ///< another number for another interface
+constexpr std::uint64_t kLayout = 2;  ///< changes with the interface
 constexpr const char* kPluginSymbol = "tutti_mpi_plugin";
 using PluginFunction = const Plugin*() noexcept;
 
-/// The one that is compiled in.
+/// Returns the calls that are compiled in.
 const Calls& compiled_calls() noexcept;
 
 }  // namespace tutti::mpi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one symbol of a plug-in.
+// The only symbol of a plug-in.
 #include "runtime/mpi/plugin/calls.hpp"
 
 extern "C" __attribute__((visibility("default"))) const tutti::mpi::Plugin*
