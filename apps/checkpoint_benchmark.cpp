@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a store is saved and loaded, beside what the disk does for one plain file. Disk, save
-// and load take turns, so that a disk that becomes slower or faster does so for all of them.
+// Measures how fast a store is saved and loaded, and how fast the disk writes one plain file. Disk,
+// save and load take turns, so that a disk that becomes slower or faster does so for all of them.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -23,9 +23,9 @@ using apps::checkpoint::Weights;
 
 constexpr int kDone = 0;
 constexpr int kWrong = 3;
-constexpr int kWarmups = 2;  // then there are two checkpoints, and every save removes one
+constexpr int kWarmups = 2;  // after them there are two checkpoints, and every save removes one
 
-/// A folder of rank 0's, which goes with this object.
+/// A folder of rank 0's that is removed with this object.
 class Folder {
  public:
   Folder(tutti::Communicator& world, const fs::path& directory)
@@ -59,7 +59,8 @@ Value longest(tutti::Communicator& world, Value value) {
   return value;
 }
 
-/// The time of a collective call: the longest over the ranks, from a common barrier on. Collective.
+/// The time of a collective call: the longest over the ranks, measured from a common barrier on.
+/// Collective.
 double seconds_of(tutti::Communicator& world, const std::function<void()>& call) {
   world.barrier();
   const apps::Stopwatch time;
@@ -97,7 +98,8 @@ int checkpoint_benchmark(int argc, char** argv) {
   const auto say = [&](const std::string& text) {
     if (world.rank() == 0) std::cout << text << std::flush;
   };
-  // What may fail on one rank alone runs inside agree: then all ranks end alike, and one reports.
+  // Steps that may fail on one rank alone run inside agree: then all ranks end alike, and one
+  // reports.
   Options options;
   world.agree([&] { options = apps::checkpoint::parse_options(argc, argv); });
   if (options.help || options.version) {

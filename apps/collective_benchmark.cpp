@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times collectives of Tutti and of MPI side by side, size by size, and checks every result.
 //
-// What decides the exit code is the same on all ranks: times are the longest over the ranks, wrong
-// elements their sum, and rank 0's verdict is shared.
+// The facts that decide the exit code are the same on all ranks: times are the longest over the
+// ranks, wrong elements their sum, and rank 0's verdict is shared.
 #include <iostream>
 #include <optional>
 #include <unistd.h>
@@ -55,7 +55,7 @@ tutti::Communicator split_world(tutti::Communicator world, tutti::Settings setti
   return tutti::Communicator::world(settings);
 }
 
-/// Rank 0 alone: what the run was asked to be and is not, line by line.
+/// The checks that a run was asked for and fails, line by line. Rank 0 alone.
 std::vector<std::string> failed_checks(std::span<const bench::Row> rows,
                                        const bench::Options& options,
                                        std::span<const bench::BaselineEntry> baseline) {
@@ -79,13 +79,13 @@ std::vector<std::string> failed_checks(std::span<const bench::Row> rows,
   return lines;
 }
 
-/// One type, operation and root, and its sizes.
+/// One type, operation and root, with its sizes.
 struct Pass {
   bench::Options options;
   std::vector<bench::Layout> layouts;
 };
 
-/// Size by size, each row printed when it is there. Collective.
+/// Measures size by size, and prints each row when it is complete. Collective.
 void measure_pass(bench::Runner& runner, const Pass& pass, const Console& console,
                   std::vector<bench::Row>& rows) {
   for (std::size_t i = 0; i < pass.layouts.size(); ++i) {
@@ -100,12 +100,14 @@ void measure_pass(bench::Runner& runner, const Pass& pass, const Console& consol
 
 int collective_benchmark(int argc, char** argv) {
   tutti::Settings settings = tutti::Settings::from_environment();
-  // What a job learns in its first hundreds of calls is learnt while each size warms up.
+  // A job that learns would do so in its first hundreds of calls; here it learns while each size
+  // warms up.
   if (settings.tuning == "learn") settings.tuning = "at-once";
   tutti::Communicator world = tutti::Communicator::world(settings);
   const Console console(world.rank() == 0);
 
-  // What may fail on one rank alone runs inside agree: then all ranks end alike, and one reports.
+  // Steps that may fail on one rank alone run inside agree: then all ranks end alike, and one
+  // reports.
   bench::Options options;
   world.agree([&] { options = bench::parse_options(argc, argv); });
   if (options.help || options.version) {
@@ -122,7 +124,7 @@ int collective_benchmark(int argc, char** argv) {
     for (const bench::Options& pass : bench::passes(options, world.size())) {
       passes.push_back({pass, bench::plan(pass, world.size())});
     }
-    if (world.rank() != 0) return;  // the files are rank 0's
+    if (world.rank() != 0) return;  // rank 0 writes the files
     if (!options.baseline.empty()) baseline = bench::load_baseline(options, machine);
     bench::check_output_files(options);
   });

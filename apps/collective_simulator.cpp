@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the library's allreduce takes on clusters that are not there, and how long the
-// textbook's.
+// Simulates the time of the library's allreduce, and of those of the textbook, on clusters that do
+// not exist here.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -160,7 +160,7 @@ std::vector<std::string> algorithms_of(const std::string& text) {
   return chosen;
 }
 
-/// A case that is to be simulated, and what it took somewhere.
+/// A case that is to be simulated, with the time that was measured for it, if any.
 struct SimulatedCase {
   SimulatedCall what;
   std::optional<double> measured_seconds{};
@@ -184,7 +184,7 @@ void require_one_of(const char* option, const std::string& value, const char* on
                           " or " + other);
 }
 
-/// What is the same in all cases.
+/// The parts of a call that are the same in all cases.
 SimulatedCall pattern_of(const Options& options) {
   if (options.ranks_per_node < 1) {
     apps::throw_usage_error("--ranks-per-node: got " + std::to_string(options.ranks_per_node) +
@@ -248,8 +248,8 @@ std::vector<SimulatedCase> cases_of(const Options& options) {
   return cases;
 }
 
-/// What the lines are times of. Measured cases may be of several collectives and of several
-/// numbers of ranks, which each line says.
+/// The heading of the lines of times. Measured cases may be of several collectives and of several
+/// numbers of ranks, which each line then names.
 std::string heading(const Options& options, const std::string& network) {
   const bool is_measured = !options.measured.empty();
   const bool has_median = is_measured || options.calls == "barrier";
@@ -259,7 +259,7 @@ std::string heading(const Options& options, const std::string& network) {
          "; the slowest rank" + (has_median ? ", median of the calls\n" : " of the last call\n");
 }
 
-/// Null where they differ.
+/// The ranks per node of all cases; null where they differ.
 nlohmann::json ranks_per_node_of(const std::vector<SimulatedCase>& cases) {
   const int first = cases.front().what.ranks_per_node;
   const auto has_first = [&](const SimulatedCase& one) { return one.what.ranks_per_node == first; };
@@ -267,7 +267,8 @@ nlohmann::json ranks_per_node_of(const std::vector<SimulatedCase>& cases) {
                                                             : nlohmann::json();
 }
 
-/// Bytes per second that a link would need to have: nccl-tests, doc/PERFORMANCE.md.
+/// The busbw: GB per second that a link would need to carry. Source: nccl-tests,
+/// doc/PERFORMANCE.md.
 double busbw_gbs(const Measured& one) {
   const double ranks = one.what.ranks();
   const double gigabytes = static_cast<double>(one.what.bytes) / 1e9;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix factorisation through row-sparse keys: of the large tables of users' and items' factors
-// every step pulls, and pushes gradients of, only the rows that its ratings name.
+// Matrix factorisation through row-sparse keys: from the large tables of users' and items' factors,
+// every step pulls only the rows that its ratings name, and pushes gradients of these rows.
 //
 //   rating(user, item) = users[user] . items[item]        learned by gradient descent from ratings
 //
@@ -20,7 +20,8 @@ int matrix_factorisation(int argc, char** argv) {
   const auto say = [&](const std::string& text) {
     if (world.rank() == 0) std::cout << text << std::flush;
   };
-  // What may fail on one rank alone runs inside agree: then all ranks end alike, and one reports.
+  // Steps that may fail on one rank alone run inside agree: then all ranks end alike, and one
+  // reports.
   apps::FactorOptions options;
   world.agree([&] { options = apps::parse_factor_options(argc, argv, world.size()); });
   if (options.help || options.version) {

@@ -66,7 +66,8 @@ void check(const Options& options, const tutti::Communicator& world) {
                          " hosts; expected: a rank on each of two hosts or more");
 }
 
-/// A rank's part of a round of those that share the first rank's core. Hosts have cores in turn.
+/// A rank's part of the round in which ranks that share the first rank's core take turns. Hosts
+/// have cores in turn.
 double turn_of(double round, int ranks, int cores) {
   if (cores <= 0 || ranks <= cores) return 0;
   const int on_core = (ranks + cores - 1) / cores;

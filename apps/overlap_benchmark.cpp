@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the pushes of a step is hidden behind its computing: pushes alone, a step that pushes
-// at its end, and one that pushes each part as soon as it is computed take turns. Or how long an
-// urgent push takes while others are under way.
+// Measures how much of the pushes of a step is hidden behind its computing. Three kinds of steps
+// take turns: pushes alone, a step that pushes at its end, and one that pushes each part as soon as
+// it is computed. Or measures how long an urgent push takes while others are under way.
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -28,18 +28,18 @@ using tutti::Tensor;
 
 constexpr int kDone = 0;
 constexpr int kWrong = 3;
-constexpr int kWarmups = 2;  // what is learnt of the machine and of the link
+constexpr int kWarmups = 2;  // the library learns about the machine and the link
 constexpr double kMillisecond = 1e-3;
 
 struct Options {
   std::string bytes = "1M";
   int keys = 20;
-  double compute_ms = 0;  ///< 0: twice as long as the pushes take
+  double compute_ms = 0;  ///< 0: twice as long as the pushes
   int repeats = 10;
   std::string which = "overlap";
   std::string urgent = "100K";
-  std::int64_t elements = 0;         ///< of a key, from `bytes`
-  std::int64_t urgent_elements = 0;  ///< from `urgent`
+  std::int64_t elements = 0;         ///< elements of a key, from `bytes`
+  std::int64_t urgent_elements = 0;  ///< elements of the urgent key, from `urgent`
 };
 
 po::options_description describe(Options& options) {
@@ -114,7 +114,7 @@ void check(Options& options) {
   options.urgent_elements = elements_of("--urgent", options.urgent, 1);
 }
 
-/// Uses a processor for so long: what other threads take of it meanwhile does not count.
+/// Uses a processor for so long, not counting the time that other threads take of it meanwhile.
 void compute(double seconds) {
   const auto used = [] {
     timespec time{};
@@ -156,8 +156,9 @@ class Steps {
     for (const tutti::Pending& push : pending) push.wait();
   }
 
-  /// The longest over the ranks, from a common barrier on. Collective. Elements that are not the
-  /// sum over the ranks are counted. `idle`, if not null, hears of the step.
+  /// Runs a step; returns its time, the longest over the ranks, measured from a common barrier on.
+  /// Counts elements that are not the sum over the ranks. `idle`, if not null, measures the step,
+  /// too. Collective.
   double seconds_of(void (Steps::*step)(), apps::IdleTime* idle = nullptr) {
     ++turn_;
     for (Tensor& gradient : gradients_) gradient.fill(turn_ % 100 + world_.rank());
@@ -180,7 +181,7 @@ class Steps {
 
   void set_compute_seconds(double seconds) { compute_seconds_ = seconds; }
   [[nodiscard]] double compute_seconds() const { return compute_seconds_; }
-  /// On all ranks. Collective.
+  /// The number of wrong elements on all ranks. Collective.
   std::int64_t wrong() {
     world_.allreduce(tutti::view(&wrong_, {1}));
     return wrong_;
@@ -209,7 +210,8 @@ double p50(std::vector<double> values) {
   return apps::benchmark::percentile(values, 50.0);
 }
 
-/// What the step became shorter, of what could be hidden: the pushes, or all of the computing.
+/// A line of results: the time by which the step became shorter, as a part of the time that could
+/// be hidden, which is that of the pushes, or all of the computing.
 std::string line(const std::string& name, double push, double computing, double sync,
                  double async) {
   const double hidden = (sync - async) / std::min(push, computing);
@@ -218,8 +220,8 @@ std::string line(const std::string& name, double push, double computing, double 
                       100 * hidden);
 }
 
-/// What can be hidden at most is the time in which a push leaves the processors idle: what the
-/// kernel takes for messages, it takes of the computing, too.
+/// A line about idle time. At most the time in which a push leaves the processors idle can be
+/// hidden: the kernel's time for messages is taken from the computing, too.
 std::string line_of_idle(double idle, double computing, double saved) {
   if (idle < 0) return "idle: /proc/stat cannot be read\n";
   const double hideable = std::min(idle, computing);
@@ -227,7 +229,7 @@ std::string line_of_idle(double idle, double computing, double saved) {
                       idle / kMillisecond, hideable <= 0 ? 0 : 100 * saved / hideable);
 }
 
-/// On rank 0.
+/// Prints the text on rank 0.
 void say(const tutti::Communicator& world, const std::string& text) {
   if (world.rank() == 0) std::cout << text << std::flush;
 }
@@ -273,7 +275,8 @@ std::string line(const std::string& name, const apps::UrgentTimes& times) {
                       times.push / kMillisecond);
 }
 
-/// The last line has the medians, but the longest of all pushes behind others.
+/// Measures urgent pushes. The last line has medians, but the longest time of all pushes behind
+/// others.
 std::int64_t measure_priority(tutti::Communicator& world, const Options& options) {
   apps::UrgentPush pushes(world, options.keys, options.elements, options.urgent_elements);
   say(world,

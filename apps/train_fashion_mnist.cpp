@@ -5,9 +5,9 @@
 // The order of the images depends on the seed and the epoch alone, and rank r of P takes the r-th
 // contiguous P-th of each global batch: any number of ranks gives the same loss, up to rounding.
 //
-// A checkpoint holds the weights, the optimizer's states, and how far the run is: a run that is
-// killed and started again ends with the same weights as one that is not. Asked to stop by SIGTERM
-// or SIGUSR1, it saves itself first and ends with exit code 75: to be started again.
+// A checkpoint holds the weights, the optimizer's states, and the position of the run: a run that
+// is killed and started again ends with the same weights as one that is not. If SIGTERM or SIGUSR1
+// asks it to stop, it saves itself first and ends with exit code 75: start it again.
 #include <iostream>
 #include <optional>
 #include <string>
@@ -27,7 +27,8 @@ int train_fashion_mnist(int argc, char** argv) {
   const auto say = [&](const std::string& text) {
     if (world.rank() == 0) std::cout << text << std::flush;
   };
-  // What may fail on one rank alone runs inside agree: then all ranks end alike, and one reports.
+  // Steps that may fail on one rank alone run inside agree: then all ranks end alike, and one
+  // reports.
   apps::TrainOptions options;
   world.agree([&] { options = apps::parse_train_options(argc, argv, world.size()); });
   if (options.help || options.version) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds what a job would fail on, or be slow by, before it starts.
+// Finds problems that would make a job fail, or slow, before it starts.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,7 +26,7 @@ constexpr int kHealthy = 0;
 constexpr int kErrorFound = 2;
 constexpr std::chrono::duration<double> kLongestWait{60};
 
-/// All ranks have the same command line, and fail alike.
+/// Reads the command line, which is the same on all ranks, so that all fail alike.
 doctor::Options parse_on_all(int argc, char** argv, bool reporter) {
   try {
     return doctor::parse_options(argc, argv);
@@ -35,13 +35,14 @@ doctor::Options parse_on_all(int argc, char** argv, bool reporter) {
   }
 }
 
-/// The library's own view of the job, or why there is none: that is a finding like others.
+/// The library's own view of the job, or the reason why there is none, which is a finding like
+/// others.
 struct World {
   std::optional<tutti::Communicator> communicator;
   std::string error;
 };
 
-/// A deadline holds also where the job has none.
+/// The settings of the job, with a deadline even where the job has none.
 tutti::Settings settings_of_job() {
   tutti::Settings settings = tutti::Settings::from_environment();
   const bool is_never = settings.timeout.count() == 0;
@@ -82,13 +83,13 @@ void write(const std::filesystem::path& path, const std::string& text) {
   if (!file) throw tutti::Error(tutti::ErrorCode::io, path.string() + ": cannot be written");
 }
 
-// --- --tuning FILE -----------------------------------------------------------------------------
+// --- --tuning FILE -------------------------------------------------------------------------------
 
-/// What there is before anything is measured: a communicator that learns at once, and what the file
-/// holds already.
+/// The state before anything is measured: a communicator that learns at once, and the rows that the
+/// file has already.
 struct Workbench {
   tutti::Communicator world;
-  std::string old;  ///< on rank 0
+  std::string old;  ///< text of the file, on rank 0
 };
 
 void require_tunable(const tutti::Communicator& world, const tutti::Settings& settings) {
@@ -107,7 +108,8 @@ void require_tunable(const tutti::Communicator& world, const tutti::Settings& se
   }
 }
 
-/// A file that is there is read by the library first, which refuses what is not a tuning file.
+/// Prepares for measurements. The library reads an existing file first, and refuses one that is not
+/// a tuning file.
 Workbench prepare(const tutti::MpiMessages& job, const std::filesystem::path& file) {
   tutti::Settings settings = settings_of_job();
   settings.tuning = "at-once";
@@ -141,7 +143,8 @@ void tune(const tutti::MpiMessages& job, const doctor::Options& options, Workben
   if (is_root) std::cout << doctor::to_lines(result, options.tune, bench.world.size());
 }
 
-/// The MPI that this process needs cannot be had: each rank is alone, and rank 0 speaks for all.
+/// Reports that the MPI that this process needs cannot be used: each rank is alone, and rank 0
+/// speaks for all.
 int report_no_mpi(const tutti::Error& error) {
   if (!error.reporter()) return kErrorFound;
   const std::string text = error.what();
@@ -172,7 +175,8 @@ int tutti_doctor(int argc, char** argv) {
   doctor::RankInfo mine = doctor::collect_rank_info(options.plan.directory);
   mine.library = tutti::version();
   std::vector<doctor::RankInfo> ranks = doctor::gather(job, std::move(mine));
-  // Each process is rank 0 of a job of its own: the one that the launcher calls so speaks for all.
+  // Each process is rank 0 of a job of its own: the one that the launcher calls rank 0 speaks for
+  // all.
   if (is_root && !doctor::launch_error(ranks.front()).empty() && ranks.front().launch.rank > 0) {
     return kErrorFound;
   }

@@ -21,7 +21,7 @@ namespace {
 using tutti::DType;
 using tutti::ReduceOp;
 
-/// What a program does that has MPI and no store: a replica of its own for each tensor.
+/// Calls of MPI in place of a store's pushpull: a replica of its own for each tensor.
 Call pushpull_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   auto replicas = std::make_shared<std::vector<tutti::Tensor>>();
   for (const Layout::Pair& pair : job.layout.pairs) {
@@ -39,7 +39,7 @@ Call pushpull_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   };
 }
 
-/// Collectives that combine elements.
+/// Calls of MPI that combine elements.
 Call reducing_call(const Job& job, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   const std::string name = job.chosen.name;
   const bool in_place = job.in_place;
@@ -73,7 +73,7 @@ void divide(const tutti::TensorView& tensor, int ranks) {
   for (T& value : tensor.values<T>()) value /= static_cast<T>(ranks);
 }
 
-/// What a program does that has MPI, and wants an average.
+/// Calls of MPI for an average, which MPI does not have: a sum, and a division.
 Call averaging_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   const bool has_result = std::string(job.chosen.name) != "reduce" || job.rank == job.root;
   return [ranks = job.ranks, has_result,
@@ -85,7 +85,7 @@ Call averaging_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   };
 }
 
-/// Collectives that move elements, or nothing at all.
+/// Calls of MPI that move elements, or nothing at all.
 Call moving_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   const std::string name = job.chosen.name;
   const int root = job.root;
@@ -182,7 +182,7 @@ Call pushpull_call(const Job& job, const tutti::Compression& compression,
   return [store, keys](CallBuffers& slot) { store->pushpull(keys, slot.inputs, slot.outputs); };
 }
 
-/// With the work that a call leaves in the device's stream.
+/// Calls of Tutti on GPUs, with the work that a call leaves in the device's stream.
 Call gpu_call(const Job& job, const Options& options, tutti::Communicator world) {
   const tutti::Device device = tutti::gpu_of(world);
   Call call = [world](CallBuffers& slot) mutable {
@@ -232,7 +232,7 @@ Call tutti_call(const Job& job, const Options& options, const tutti::Communicato
   return [world](CallBuffers&) mutable { world.barrier(); };
 }
 
-#if !defined(APPS_WITH_NCCL)  // else backends_nccl.cu has them
+#if !defined(APPS_WITH_NCCL)  // else backends_nccl.cu defines these
 void require_nccl() { throw_usage_error("--backend nccl: this build has no NCCL"); }
 
 std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator&, MPI_Comm,

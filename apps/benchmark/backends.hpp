@@ -18,28 +18,28 @@
 
 namespace apps::benchmark {
 
-// --- the program's own messages --------------------------------------------------------------
+// --- the program's own messages ------------------------------------------------------------------
 
 /// Throws Error(communication, "MPI_Bcast: ...") unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
-/// Element by element over all ranks; every rank has the result. Collective.
+/// The largest value of each element over all ranks; every rank has the result. Collective.
 void max_over_ranks(MPI_Comm comm, std::span<double> values);
 std::uint64_t sum_over_ranks(MPI_Comm comm, std::uint64_t value);
-/// Every rank's number, in the order of ranks. Collective.
+/// The values of all ranks, in the order of ranks. Collective.
 std::vector<double> gather(MPI_Comm comm, double value);
-/// Rank `root`'s text, on every rank. Collective.
+/// The text of rank `root`, on every rank. Collective.
 std::string text_of_rank(MPI_Comm comm, std::string text, int root);
 
-// --- MPI -------------------------------------------------------------------------------------
+// --- MPI -----------------------------------------------------------------------------------------
 
-/// False for operations on 16-bit floating point: MPI has no such types. It can move them.
+/// False for reductions of 16-bit floating-point types, which MPI does not have. It can move them.
 bool mpi_can_run(const Case& chosen, tutti::DType dtype);
 
 /// Errors  invalid_argument: a tensor has more elements than an int can count.
 void check_mpi_counts(const Layout& layout);
 
-/// As MPI counts.
+/// The number of elements as an int, in which MPI counts.
 inline int count_of(const tutti::ConstTensorView& tensor) {
   return static_cast<int>(tensor.count());
 }
@@ -48,19 +48,19 @@ inline int count_of(const tutti::ConstTensorView& tensor) {
 /// each tensor MPI_Allreduce into a replica, then a copy from there.
 Call mpi_call(const Job& job, tutti::ReduceOp op, MPI_Comm comm);
 
-// --- Tutti -----------------------------------------------------------------------------------
+// --- Tutti ---------------------------------------------------------------------------------------
 
 /// The function of Communicator for the collective. For pushpull: a store of its own that has the
 /// job's tensors, and one KVStore::pushpull of all of them, compressed as the options say.
 /// Collective.
 Call tutti_call(const Job& job, const Options& options, const tutti::Communicator& world);
 
-// --- NCCL: what a program gets that calls it by itself, over all ranks -----------------------
+// --- NCCL: what a program gets that calls NCCL by itself, over all ranks -------------------------
 
 /// Errors  invalid_argument, with the reason, if this build or this machine has no NCCL. Local.
 void require_nccl();
 
-/// A communicator of NCCL, one for all sizes: to make it takes longer than to use it.
+/// A communicator of NCCL, one for all sizes: making it takes longer than using it.
 class NcclWorld {
  public:
   virtual ~NcclWorld() = default;
@@ -70,8 +70,9 @@ class NcclWorld {
   virtual Call allreduce() = 0;
 };
 
-/// Collective over `comm`, which has the ranks of `world`. A rank without its peers gives up after
-/// `timeout`. Errors: invalid_argument, communication (NCCL's own words), timeout.
+/// Joins the ranks of `world`, which `comm` has, too. A rank without its peers gives up after
+/// `timeout`. Collective over `comm`. Errors: invalid_argument, communication (NCCL's own words),
+/// timeout.
 std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator& world, MPI_Comm comm,
                                      std::chrono::duration<double> timeout);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL is loaded when it is first used, and its communicator is non-blocking, so that a rank whose
-// peers are gone gives up: as in the library, but with nothing of it, since this is what the
-// library is measured against.
+// NCCL as a program calls it. It is loaded when it is first used, and its communicator is
+// non-blocking, so that a rank whose peers are gone gives up. The library does the same, but none
+// of its code is used here, since this is what it is measured against.
 #include <chrono>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -81,21 +81,21 @@ class World final : public NcclWorld {
   World(tutti::Device device, std::chrono::duration<double> timeout)
       : nccl_(load()), device_(device), timeout_(timeout) {}
 
-  /// Aborting does not wait for other ranks. All that was put into the stream has run.
+  /// Aborts the communicator, which does not wait for other ranks. All work in the stream has run.
   ~World() override {
     if (comm_ != nullptr) static_cast<void>(nccl_.abort(comm_));
   }
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// What all ranks join with. Local; made by one of them.
+  /// The id by which all ranks join. Local; made by one of them.
   [[nodiscard]] ncclUniqueId make_id() const {
     ncclUniqueId id{};
     require(nccl_.get_unique_id(&id), "ncclGetUniqueId");
     return id;
   }
 
-  /// `id` is rank 0's, of any content on others.
+  /// Joins the ranks. `id` is that of rank 0; its value on other ranks does not matter.
   void join(ncclUniqueId id, int rank, int size, MPI_Comm comm) {
     const std::string bytes = text_of_rank(comm, std::string(id.internal, sizeof id.internal), 0);
     std::memcpy(id.internal, bytes.data(), sizeof id.internal);
@@ -136,7 +136,7 @@ class World final : public NcclWorld {
                        std::string(call) + ": " + nccl_.error_string(result));
   }
 
-  /// Until a call that may go on in the background is done.
+  /// Waits until a call that may go on in the background is done.
   void finish(ncclResult_t result, const char* call) const {
     if (result != ncclInProgress) return require(result, call);
     const auto begin = std::chrono::steady_clock::now();
@@ -165,7 +165,7 @@ std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator& world, MPI_Comm comm,
                                      std::chrono::duration<double> timeout) {
   std::unique_ptr<World> joined;
   ncclUniqueId id{};
-  world.agree([&] {  // else the other ranks would wait for the id of one that has failed
+  world.agree([&] {  // else the other ranks would wait for the id of a rank that has failed
     joined = std::make_unique<World>(tutti::gpu_of(world), timeout);
     if (world.rank() == 0) id = joined->make_id();
   });

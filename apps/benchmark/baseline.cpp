@@ -16,7 +16,7 @@
 namespace apps::benchmark {
 namespace {
 
-/// Different conditions make different times, which is no regression.
+/// Refuses a baseline with another condition, under which other times are no regression.
 void require_equal(const char* what, const nlohmann::json& then, const nlohmann::json& now) {
   if (then == now) return;
   throw_usage_error(std::string("the baseline was measured with ") + what + " " + then.dump() +
@@ -27,7 +27,8 @@ BaselineEntry entry_of(const nlohmann::json& result) {
   return {.collective = result.at("collective"),
           .backend = result.at("backend"),
           .buffers = result.at("buffers"),
-          .in_place = result.value("in_place", false),  // earlier runs were out of place, root 0
+          // Earlier versions measured out of place, with root 0.
+          .in_place = result.value("in_place", false),
           .bytes = result.at("bytes"),
           .type = result.at("type"),
           .redop = result.at("redop"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An earlier run to compare with.
+// The baseline: an earlier run to compare with.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ struct BaselineEntry {
 ///         another --cache or of another --model.
 std::vector<BaselineEntry> parse_baseline(const std::string& text, const Options& options,
                                           const Machine& machine);
-/// The same from a file; `options.baseline` is in the text of every error.
+/// Reads the baseline's file; its name, `options.baseline`, is in the text of every error.
 std::vector<BaselineEntry> load_baseline(const Options& options, const Machine& machine);
 
 /// A line per result whose p50 is longer than in the baseline by more than `tolerance` percent.

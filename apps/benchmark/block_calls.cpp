@@ -15,7 +15,8 @@ void add(const std::byte* from, std::byte* to, std::size_t count) {
   const T* const addends = reinterpret_cast<const T*>(from);
   T* const sums = reinterpret_cast<T*>(to);
   for (std::size_t i = 0; i < count; ++i) {
-    if constexpr (sizeof(T) == 2) {  // 16-bit floating-point numbers: there are no such integers
+    // A 16-bit floating-point number: no integers of 16 bits are measured.
+    if constexpr (sizeof(T) == 2) {
       sums[i] = T(static_cast<float>(sums[i]) + static_cast<float>(addends[i]));
     } else {
       sums[i] = static_cast<T>(sums[i] + addends[i]);
@@ -23,7 +24,7 @@ void add(const std::byte* from, std::byte* to, std::size_t count) {
   }
 }
 
-/// What both libraries call.
+/// The program's own operation, which both libraries call.
 void add(tutti::DType dtype, const std::byte* from, std::byte* to, std::size_t count) {
   tutti::visit(dtype, [&]<class T>(T) { add<T>(from, to, count); });
 }
@@ -96,7 +97,7 @@ Call mpi_sendrecv(int rank, int ranks, MPI_Datatype type, MPI_Comm comm) {
   };
 }
 
-/// Counts of equal blocks, and where they begin. Made at the first call, not in each.
+/// Counts and offsets of equal blocks for a call of MPI. Made at the first call, not in each.
 struct MpiBlocks {
   std::vector<int> counts;
   std::vector<int> begins;
@@ -108,7 +109,7 @@ struct MpiBlocks {
   }
 };
 
-/// Counts of equal blocks for a call of the library. Made at the first call, too.
+/// Counts of equal blocks for a call of the library. Made at the first call, not in each.
 struct Counts {
   std::vector<std::size_t> all;
   const std::vector<std::size_t>& of(std::size_t ranks, std::size_t block) {

@@ -9,14 +9,15 @@
 
 namespace apps::benchmark {
 
-/// True for the collectives that are here.
+/// True for the collectives whose calls this file makes.
 bool is_block_call(const Case& chosen);
 
-/// "alltoallv" and "allgatherv" give blocks of equal sizes: what they cost beside the calls without
-/// counts. In "sendrecv" the even rank of a pair sends, then it receives.
+/// Tutti's call. "alltoallv" and "allgatherv" get blocks of equal sizes, which shows what counts
+/// cost beside the calls without them. In "sendrecv" the even rank of a pair sends, then it
+/// receives.
 Call tutti_block_call(const Job& job, const tutti::Communicator& world);
 
-/// MPI may exchange the operands of "user_allreduce", which is a sum.
+/// MPI's call. MPI may exchange the operands of "user_allreduce", which is a sum.
 Call mpi_block_call(const Job& job, MPI_Datatype type, MPI_Comm comm);
 
 }  // namespace apps::benchmark

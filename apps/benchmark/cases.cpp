@@ -25,24 +25,24 @@ namespace {
 
 tutti::Shape vector_of(std::size_t count) { return {static_cast<std::int64_t>(count)}; }
 
-// --- bus factors: what the busiest link carries, in units of S -------------------------------
+// --- bus factors: the data that the busiest link carries, in units of S --------------------------
 
 double reduced_and_spread(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 double all_but_own_block(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 double once(int) { return 1.0; }
 double nothing(int) { return 0.0; }
 
-// --- memory factors: what a rank reads and writes, in units of S -----------------------------
+// --- memory factors: the data that a rank reads and writes, in units of S ------------------------
 
 double vector_in_vector_out(int) { return 2.0; }
 double vector_and_block(int ranks) { return 1.0 + 1.0 / ranks; }
 double what_root_has(int ranks) { return 2.0 / ranks; }
-/// The store's own copy is written, too.
+/// A pushpull also writes the store's own copy.
 double vector_in_replica_and_vector_out(int) { return 3.0; }
 
-// --- layouts ---------------------------------------------------------------------------------
+// --- layouts -------------------------------------------------------------------------------------
 
-/// Input and output are the whole vector.
+/// A layout in which input and output are the whole vector.
 Layout whole_vector(std::size_t bytes, std::size_t element_bytes, int) {
   const std::size_t count = bytes / element_bytes;
   if (count == 0) return {};
@@ -53,7 +53,7 @@ std::size_t block_count(std::size_t bytes, std::size_t element_bytes, int ranks)
   return bytes / element_bytes / static_cast<std::size_t>(ranks);
 }
 
-/// Input: the whole vector, output: a block of it.
+/// A layout in which the input is the whole vector, and the output a block of it.
 Layout vector_to_block(std::size_t bytes, std::size_t element_bytes, int ranks) {
   const std::size_t block = block_count(bytes, element_bytes, ranks);
   if (block == 0) return {};
@@ -67,7 +67,7 @@ Layout block_to_vector(std::size_t bytes, std::size_t element_bytes, int ranks) 
   return layout;
 }
 
-/// Input and output are as many blocks as there are ranks.
+/// A layout in which input and output have as many blocks as there are ranks.
 Layout vector_of_blocks(std::size_t bytes, std::size_t element_bytes, int ranks) {
   Layout layout = vector_to_block(bytes, element_bytes, ranks);
   for (Layout::Pair& pair : layout.pairs) pair.output = pair.input;
@@ -76,7 +76,7 @@ Layout vector_of_blocks(std::size_t bytes, std::size_t element_bytes, int ranks)
 
 Layout no_data(std::size_t, std::size_t, int) { return {}; }
 
-// --- results ---------------------------------------------------------------------------------
+// --- results -------------------------------------------------------------------------------------
 
 std::vector<Stretch> sum_everywhere(std::size_t count, int, int, int) {
   return {{count, kReduced, 0}};
@@ -104,14 +104,14 @@ std::vector<Stretch> own_block_of_root(std::size_t count, int rank, int, int roo
   return {{count, root, count * static_cast<std::size_t>(rank)}};
 }
 
-/// From every rank's input the block that is meant for this one.
+/// From every rank's input, the block that is meant for this rank.
 std::vector<Stretch> own_block_of_each(std::size_t count, int rank, int ranks, int root) {
   std::vector<Stretch> blocks = every_input(count, rank, ranks, root);
   for (Stretch& block : blocks) block.first = block.count * static_cast<std::size_t>(rank);
   return blocks;
 }
 
-/// An odd rank without a partner receives nothing.
+/// The input of this rank's partner in "sendrecv". An odd rank without a partner receives nothing.
 std::vector<Stretch> input_of_partner(std::size_t count, int rank, int ranks, int) {
   const int partner = partner_of(rank, ranks);
   if (partner < 0) return {};
@@ -193,7 +193,7 @@ namespace {
 
 using tutti::Shape;
 
-/// The numbers of a line, separated by x, commas or spaces. Empty if it is none.
+/// The numbers of a line, separated by x, commas or spaces. Empty if the line is something else.
 std::vector<std::int64_t> parse_extents(std::string_view line) {
   constexpr std::string_view kBetween = "x, \t\r()[]";
   std::vector<std::int64_t> extents;

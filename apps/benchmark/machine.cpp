@@ -35,8 +35,8 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/// What Linux says about the last cache of the first core; sysconf's number belongs to all sockets
-/// on some machines.
+/// The size of the first core's last cache, as Linux gives it. sysconf's number is for all sockets
+/// together on some machines.
 std::size_t last_level_cache() {
   std::size_t largest = 0;
   for (int index = 0; index < 8; ++index) {
@@ -46,7 +46,7 @@ std::size_t last_level_cache() {
     if (size.empty()) continue;
     try {
       largest = std::max(largest, tutti::parse_bytes(size));
-    } catch (const tutti::Error&) {  // not a size: as if it were not there
+    } catch (const tutti::Error&) {  // no size: taken as if it were not there
     }
   }
   return largest > 0 ? largest : kUsualCacheBytes;
@@ -140,7 +140,7 @@ void add_streaming(std::span<const float> left, std::span<const float> right,
                    std::span<float> sum) {
   std::size_t i = 0;
 #if defined(__SSE__)
-  for (; i + 16 <= sum.size(); i += 16) {  // a line at a time
+  for (; i + 16 <= sum.size(); i += 16) {  // one cache line at a time
     for (std::size_t part = i; part < i + 16; part += 4) {
       _mm_stream_ps(&sum[part], _mm_add_ps(_mm_load_ps(&left[part]), _mm_load_ps(&right[part])));
     }
@@ -157,7 +157,7 @@ MemoryProbe plan_memory_probe(std::size_t cache_bytes, int ranks_of_node) {
   const std::size_t enough = std::min(cache_bytes, kMostProbeBytes) * 4;
   const std::size_t all = std::clamp(enough, kLeastBytes, kMostProbeBytes);
   const std::size_t array = all / 3 / static_cast<std::size_t>(ranks_of_node);
-  const std::size_t repetitions = kMostProbedBytes / all - 1;  // the first touch is one
+  const std::size_t repetitions = kMostProbedBytes / all - 1;  // the first touch is one of them
   return {.array_bytes = std::max(array / kLineBytes, std::size_t{1}) * kLineBytes,
           .repetitions = static_cast<int>(std::min(repetitions, kMostRepetitions)),
           .exceeds_cache = all / 2 >= cache_bytes};
@@ -172,7 +172,7 @@ MemorySpeed measure_memory(tutti::Communicator& world, MPI_Comm comm, const Memo
   });
   std::vector<double> rates;
   double elapsed = 0.0;
-  while (elapsed <= kMostProbeSeconds) {  // the same on all ranks
+  while (elapsed <= kMostProbeSeconds) {  // all ranks have the same `elapsed`
     world.barrier();
     const Stopwatch pass;
     add_streaming(arrays[0].values<float>(), arrays[1].values<float>(), arrays[2].values<float>());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a run took place, for the head of the table and for the JSON; and its memory's speed.
+// The machine of a run, for the head of the table and for the JSON; and its memory's speed.
 #pragma once
 
 #include <cstddef>
@@ -30,43 +30,45 @@ struct Machine {
   std::string processor;
   std::size_t cache_bytes = 0;          ///< last-level cache of this rank's processor
   std::vector<std::string> algorithms;  ///< the library's choices, one line each
-  std::string tuning{};                 ///< Settings::tuning: how it makes those that it learns
-  std::string started;                  ///< "2025-01-31T12:00:00Z"
+  /// Settings::tuning: how the library makes choices that it learns.
+  std::string tuning{};
+  std::string started;  ///< time in UTC: "2025-01-31T12:00:00Z"
 };
 
-/// Collective. All but `tuning`, which the settings of `world` have.
+/// Finds out about the machine, except for `tuning`, which the settings of `world` have.
+/// Collective.
 Machine describe_machine(tutti::Communicator& world, MPI_Comm comm);
 
-/// "node1 (2), node2 (2)".
+/// The hosts with their numbers of ranks: "node1 (2), node2 (2)".
 std::string hosts_text(const std::vector<Host>& hosts);
 
-/// "2 ranks on 1 node: node1 (2)", with the names of three hosts at most.
+/// The place of a run: "2 ranks on 1 node: node1 (2)", with the names of three hosts at most.
 std::string place_text(const Machine& machine);
 
-/// The text behind "NAME: " in lines such as build_info's; "unknown" if there is none.
+/// The text behind "NAME: " in lines like those of build_info(); "unknown" if there is none.
 std::string field_of(const std::string& lines, const std::string& name);
 
-// --- the memory's own speed, to measure collectives against ------------------------------------
+// --- the memory's own speed, to measure collectives against --------------------------------------
 
-/// What the measurement takes, whatever the cache says: arrays of all ranks of a node together, and
-/// bytes that they write and read, the first touch included.
+/// The most that the measurement takes, whatever the cache's size: bytes of the arrays of all ranks
+/// of a node together, and bytes that they write and read, the first touch included.
 inline constexpr std::size_t kMostProbeBytes = std::size_t{384} << 20;
 inline constexpr std::size_t kMostProbedBytes = 4 * kMostProbeBytes;
 inline constexpr double kMostProbeSeconds = 0.2;  ///< no addition begins later
 
 struct MemoryProbe {
   std::size_t array_bytes = 0;  ///< each of a rank's three arrays
-  int repetitions = 0;          ///< at most
+  int repetitions = 0;          ///< the most additions
   bool exceeds_cache = true;    ///< false: the last-level cache may hold most of the arrays
 };
 MemoryProbe plan_memory_probe(std::size_t cache_bytes, int ranks_of_node);
 
-/// sum[i] = left[i] + right[i], with stores that bypass the caches where the processor has them.
-/// The spans are equally long and aligned to 64 bytes.
+/// Computes sum[i] = left[i] + right[i], with stores that bypass the caches where the processor has
+/// them. The spans are equally long and aligned to 64 bytes.
 void add_streaming(std::span<const float> left, std::span<const float> right, std::span<float> sum);
 
-/// An addition as in STREAM, on all ranks at once; counts two reads and a write of each element.
-/// Median of several. Collective.
+/// Measures an addition as in STREAM, on all ranks at once; counts two reads and a write of each
+/// element. The result is the median of several. Collective.
 MemorySpeed measure_memory(tutti::Communicator& world, MPI_Comm comm, const MemoryProbe& probe);
 
 }  // namespace apps::benchmark

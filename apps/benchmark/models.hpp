@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of shapes that training jobs push: the parameters of known networks, in their order.
+// Models: the shapes of the parameters of known networks, in the order in which training jobs push
+// them.
 #pragma once
 
 #include <vector>

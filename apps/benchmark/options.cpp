@@ -23,7 +23,7 @@ namespace po = boost::program_options;
 namespace apps::benchmark {
 namespace {
 
-/// Options whose raw are read further once the command line is taken apart.
+/// The texts of options that are read further once the command line has been split.
 struct RawOptions {
   std::string min_bytes, max_bytes, step_bytes, dtypes, ops, root, backends, buffers, places, times;
   std::string cache, device, ranks_per_node, compression;
@@ -168,7 +168,7 @@ tutti::ReduceOp parse_op(const std::string& text) {
   throw_usage_error("--op: expected sum, prod, min, max or avg, found '" + text + "'");
 }
 
-/// The library's names, and those of nccl-tests.
+/// The type of a name, which may be one of the library's, or of nccl-tests'.
 tutti::DType parse_type(const std::string& text) {
   if (text == "half") return tutti::DType::float16;
   if (text == "float") return tutti::DType::float32;
@@ -176,7 +176,8 @@ tutti::DType parse_type(const std::string& text) {
   return parse("--datatype", [&] { return tutti::parse_dtype(text); });
 }
 
-/// "all", or what `parse_one` makes of each name between commas, each there once.
+/// The values of a list: "all", or those that `parse_one` makes of each name between commas,
+/// without repetitions.
 template <class Value, class Parser>
 std::vector<Value> parse_values(const std::string& option, const std::string& text,
                                 std::span<const Value> all, Parser&& parse_one) {
@@ -209,7 +210,7 @@ CacheMode parse_cache(const std::string& text) {
   throw_usage_error("--cache: expected hot, cold or fresh, found '" + text + "'");
 }
 
-/// Names between commas, each of them one of `known` and there once.
+/// The names between commas, each of them one of `known`, without repetitions.
 std::vector<std::string> parse_list(const std::string& option, const std::string& text,
                                     const std::vector<std::string>& known) {
   std::string expected = option + ": expected " + known[0];
@@ -242,7 +243,7 @@ bool has_average(tutti::DType dtype) {
          dtype == DType::float64;
 }
 
-/// "all" are the operations that all of the dtypes have.
+/// Reads the operations. "all" are the operations that all of the dtypes have.
 void read_ops(const RawOptions& raw, Options& options) {
   options.ops = parse_values<tutti::ReduceOp>("--op", raw.ops, kOps, parse_op);
   const auto whole = std::ranges::find_if_not(options.dtypes, has_average);
@@ -307,7 +308,7 @@ bool is_half(tutti::DType dtype) {
   return dtype == tutti::DType::float16 || dtype == tutti::DType::bfloat16;
 }
 
-/// Several passes, roots and places, and what they exclude.
+/// Checks options that exclude each other when there are several passes, roots or places.
 void check_passes(const Options& options) {
   const Case& chosen = find_case(options.collective);
   const bool in_place = std::ranges::find(options.places, "in") != options.places.end();
@@ -450,7 +451,7 @@ Options parse_options(int argc, const char* const* argv) {
   check_numbers(options);
   check_combination(options);
   check_passes(options);
-  // The pattern's small integers are exact in 16 bits, and in nothing shorter.
+  // The pattern's small integers are exact in 16 bits, and in no shorter format.
   if (loses_values(options.compression)) options.check = false;
   return options;
 }
@@ -465,7 +466,7 @@ std::vector<std::size_t> sizes(const Options& options) {
   for (std::size_t size = options.min_bytes; size <= options.max_bytes;) {
     all.push_back(size);
     if (options.step_bytes > 0) {
-      if (options.max_bytes - size < options.step_bytes) break;  // the next might overflow
+      if (options.max_bytes - size < options.step_bytes) break;  // the next size might overflow
       size += options.step_bytes;
     } else {
       if (size > options.max_bytes / options.step_factor) break;

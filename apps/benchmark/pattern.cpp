@@ -40,7 +40,8 @@ double combine(ReduceOp op, double left, double right) {
   return left;
 }
 
-/// 1 or 2, with a sign where the type has one. Over the ranks, at most kMaxFactors are twos.
+/// A factor of a product: 1 or 2, with a sign where the type has one. At most kMaxFactors ranks
+/// have a 2.
 double factor(DType dtype, int rank, int ranks, std::uint64_t turn, std::size_t phase) {
   const auto job = static_cast<std::uint64_t>(ranks);
   const std::uint64_t common = mix(job, turn, phase);
@@ -51,7 +52,7 @@ double factor(DType dtype, int rank, int ranks, std::uint64_t turn, std::size_t 
   return (place < twos ? 2.0 : 1.0) * (negative ? -1.0 : 1.0);
 }
 
-/// Walks over a tensor's bytes in pieces of at most a period, each beside what belongs there.
+/// Walks over a tensor's bytes in pieces of at most a period, each beside its bytes in the pattern.
 template <class Visitor>
 void for_each_piece(std::size_t count, std::size_t element, std::size_t first,
                     const std::vector<std::byte>& periods, Visitor&& visitor) {

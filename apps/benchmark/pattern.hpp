@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks contribute, and what every element of a result must then be.
+// The pattern: the values that ranks contribute, and the value that every element of a result must
+// then have.
 //
 // Element i of rank r's input in turn t is a small integer that depends on r, t and i modulo 251.
 // A turn's inputs and results are therefore a pattern of 251 elements, repeated: fast to write and
 // to compare, for every type and operation. 251 is prime: pieces that land in the wrong place are
-// seen, because the libraries cut at powers of two.
+// noticed, because the libraries cut at powers of two.
 //
 // The integers are such that no result rounds, whatever the order of the operation: sums stay
 // within the type's exact integers, products are powers of two within its range.
@@ -21,7 +22,7 @@ namespace apps::benchmark {
 
 inline constexpr std::size_t kPeriod = 251;
 
-/// A source of values: one rank's input, or the reduction of all ranks' inputs.
+/// The source of reduced values, in place of a rank whose inputs are meant.
 inline constexpr int kReduced = -1;
 
 /// A part of a tensor: the source's elements from `first` on.
@@ -31,7 +32,7 @@ struct Stretch {
   std::size_t first = 0;
 };
 
-/// The job's values.
+/// The values of a job's inputs and results.
 class Pattern {
  public:
   Pattern(tutti::DType dtype, tutti::ReduceOp op, int ranks)
@@ -39,16 +40,16 @@ class Pattern {
 
   [[nodiscard]] tutti::DType dtype() const noexcept { return dtype_; }
 
-  /// The element of rank `rank` in turn `turn`, of an index that is `phase` modulo kPeriod.
+  /// The element of rank `rank` in turn `turn` whose index is `phase` modulo kPeriod.
   [[nodiscard]] double value(int rank, std::uint64_t turn, std::size_t phase) const;
   /// The reduction of that element over all ranks, exactly.
   [[nodiscard]] double reduced(std::uint64_t turn, std::size_t phase) const;
 
-  /// How many elements of `tensor` are not those of the stretches, one after the other.
+  /// The number of elements of `tensor` that are not those of the stretches, one after the other.
   [[nodiscard]] std::size_t count_wrong(const tutti::ConstTensorView& tensor, std::uint64_t turn,
                                         const std::vector<Stretch>& stretches) const;
 
-  /// A source's values of one turn, ready to be written again and again: that takes stores alone.
+  /// A source's values of one turn, ready to be written again and again, which takes only stores.
   class Values {
    public:
     Values(const Pattern& pattern, int source, std::uint64_t turn)
@@ -65,7 +66,7 @@ class Pattern {
   };
 
  private:
-  /// A period of the source, twice: so that it can be read from any phase on.
+  /// Two periods of the source in a row, so that one can be read from any phase on.
   [[nodiscard]] std::vector<std::byte> two_periods(int source, std::uint64_t turn) const;
   [[nodiscard]] double sum_limit() const;
 
@@ -74,8 +75,8 @@ class Pattern {
   int ranks_;
 };
 
-/// Fills a tensor with bytes that no result consists of, so that a result that was never written
-/// is seen.
+/// Fills a tensor with bytes that no result consists of, so that a result that was never written is
+/// noticed.
 void poison(const tutti::TensorView& tensor);
 
 }  // namespace apps::benchmark

@@ -41,7 +41,7 @@ double time_of(const Times& times, const std::string& name) {
   return name == "min" ? times.min : times.max;
 }
 
-/// "----- tutti -----", over a backend's columns.
+/// The title over a backend's columns: "----- tutti -----".
 std::string backend_title(const std::string& name, std::size_t times) {
   const std::size_t width = times * kTimeWidth + 2 * kRateWidth + kWrongWidth;
   const std::size_t dashes = std::max(width, name.size() + 6) - name.size() - 4;
@@ -51,14 +51,15 @@ std::string backend_title(const std::string& name, std::size_t times) {
 
 bool has_both_buffers(const Options& options) { return options.buffers.size() > 1; }
 
-/// "mpi", "tutti", or "tutti store" where there are two; with ", in place" where it is.
+/// The name of a contender: "mpi", "tutti", or "tutti store" where there are two kinds of buffers;
+/// with ", in place" if it is.
 std::string title_of(const Contender& contender, const Options& options) {
   const std::string place = contender.in_place ? ", in place" : "";
   if (contender.backend != "tutti" || !has_both_buffers(options)) return contender.backend + place;
   return contender.backend + " " + contender.buffers + place;
 }
 
-/// A last column: how many times longer than Tutti another takes.
+/// A last column: how many times longer than Tutti another backend takes.
 struct RatioColumn {
   Contender own;
   Contender other;
@@ -330,7 +331,7 @@ std::string to_json(std::span<const Row> rows, const Options& options, const Mac
   const Json whole{{"config", config_of(options)},
                    {"environment", environment_of(options, machine, memory)},
                    {"results", results}};
-  // A host or processor may have a name that is not UTF-8.
+  // The name of a host or processor may not be UTF-8.
   return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

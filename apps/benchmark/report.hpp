@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results as a table on standard output, in the manner of nccl-tests, and for other programs.
+// The results as a table on standard output, in the manner of nccl-tests, and as JSON and CSV.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,22 @@
 
 namespace apps::benchmark {
 
-/// What is measured, where and how; then the columns' names and units. Lines that begin with '#'.
+/// The head of the table: what is measured, where and how; then the columns' names and units. Its
+/// lines begin with '#'.
 std::string table_head(const Options& options, const Machine& machine);
 
-/// Before the rows of a pass, where that is more than its columns say: a line with the root.
+/// A line with the root before the rows of a pass; empty where the columns say as much.
 std::string pass_head(const Options& options, const Options& pass);
 
-/// One line.
+/// The line of a row.
 std::string table_row(const Row& row, const Options& options);
 
-/// The memory's speed, if it was measured, and the verdict on the results' values.
+/// The foot of the table: the memory's speed, if it was measured, and the verdict on the results'
+/// values.
 std::string table_foot(std::span<const Row> rows, const Options& options, const Machine& machine,
                        const std::optional<MemorySpeed>& memory);
 
-// JSON has what it takes to compare runs:
+// The results as JSON, with all that comparing runs needs:
 //
 //   {"config": {...}, "environment": {...},
 //    "results": [{"collective", "backend", "buffers", "in_place", "bytes", "count", "type",
@@ -33,12 +35,12 @@ std::string table_foot(std::span<const Row> rows, const Options& options, const 
 //                 "algbw_gbs", "busbw_gbs", "wrong"}, ...]}
 //
 // "wrong" is null where results were not checked, and "memory_gbs" of the environment where the
-// memory was not measured. What a backend cannot do has no result.
+// memory was not measured. A collective that a backend does not have has no result.
 
 std::string to_json(std::span<const Row> rows, const Options& options, const Machine& machine,
                     const std::optional<MemorySpeed>& memory);
 
-/// A line of names, then a line per result.
+/// The results as CSV: a line of names, then a line per result.
 std::string to_csv(std::span<const Row> rows, const Options& options);
 
 }  // namespace apps::benchmark

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was measured.
+// The results of measurements.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace apps::benchmark {
 
-/// Microseconds. Each iteration's time is the longest over the ranks.
+/// Times in microseconds. Each iteration's time is the longest over the ranks.
 struct Times {
   double p50 = 0.0;
   double avg = 0.0;  ///< mean
@@ -26,7 +26,7 @@ double percentile(std::span<const double> sorted, double percent);
 
 Times summarize(std::vector<double> seconds);
 
-/// One collective, on one backend, at one size.
+/// The result of one collective, on one backend, at one size.
 struct Result {
   std::string collective;
   std::string backend;
@@ -35,7 +35,7 @@ struct Result {
   std::size_t bytes = 0;
   std::size_t count = 0;
   std::string type;
-  std::string redop;  ///< "none" where nothing is combined
+  std::string redop;  ///< "none" where elements are not combined
   int root = 0;
   std::size_t iterations = 0;
   Times time_us;
@@ -44,15 +44,15 @@ struct Result {
   std::optional<std::uint64_t> wrong;  ///< elements over all ranks; unset: not checked
 };
 
-/// One of those that are measured in turn.
+/// One of the calls that are measured in turn.
 struct Contender {
   std::string backend;
   std::string buffers;  ///< "store", "user" or "gpu"
   bool in_place = false;
 };
 
-/// One line of the table: a result per contender, in the order of the options; unset: not
-/// available.
+/// One line of the table: a result per contender, in the order of the options; unset if there is
+/// none.
 struct Row {
   std::size_t bytes = 0;
   std::size_t count = 0;
@@ -60,16 +60,16 @@ struct Row {
   std::string redop;
   int root = 0;
   std::vector<std::optional<Result>> results;
-  std::optional<std::size_t> packed_bytes{};  ///< what tutti's compression makes of `bytes`
+  std::optional<std::size_t> packed_bytes{};  ///< size of `bytes` under Tutti's compression
 };
 
 /// The result of a contender, or nullptr.
 const Result* find_result(const Row& row, const Contender& contender);
 
-/// How many times longer than `own` the other takes; unset if the row does not have both.
+/// The time of `other` as a multiple of that of `own`; unset if the row does not have both.
 std::optional<double> ratio(const Row& row, const Contender& own, const Contender& other);
 
-/// Over all rows.
+/// The number of wrong elements in all rows.
 std::uint64_t count_wrong(std::span<const Row> rows);
 
 /// The memory's own speed: an addition of two arrays into a third, on all ranks at once.

@@ -19,11 +19,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One iteration of all ranks, and this rank's time for a call of it.
+/// Runs one iteration on all ranks; returns this rank's time for a call of it.
 double time_call(tutti::Communicator& world, TimedCall& work) {
   work.refresh();
-  // What lies between cold or fresh calls takes the ranks differently long, and a rank that has
-  // waited long wakes late: the first barrier takes that up.
+  // The work between cold or fresh calls takes different times on the ranks, and a rank that has
+  // waited long wakes late: the first barrier absorbs that.
   if (work.mode() != CacheMode::hot) world.barrier();
   world.barrier();
   const auto start = Clock::now();
@@ -33,17 +33,17 @@ double time_call(tutti::Communicator& world, TimedCall& work) {
   return seconds / work.calls_per_iteration();
 }
 
-/// Calls until the library has found its way at this size. All ranks learn alike.
+/// Repeats the call until the library has found its way at this size. All ranks learn the same.
 void finish_learning(tutti::Communicator& world, TimedCall& work) {
   constexpr int kMostCalls = 200;
   int calls = 0;
-  do {  // what is learnt is known of the last call alone
+  do {  // is_learning() is about the last call
     time_call(world, work);
   } while (++calls < kMostCalls && world.is_learning());
 }
 
-/// Runs the warm-ups; seconds that a call of the slowest work takes with what is around it, the
-/// same on every rank.
+/// Runs the warm-ups. Returns the seconds that a call of the slowest work takes, with the work
+/// around it; the same on every rank.
 double warm_up(tutti::Communicator& world, MPI_Comm comm, std::span<TimedCall> works, int warmups) {
   double slowest = 0.0;
   for (TimedCall& work : works) {
@@ -142,7 +142,8 @@ Job job_of(const Options& pass, const Layout& layout, const Contender& contender
 
 namespace {
 
-/// As much on all ranks, which may have other caches: they check as many buffers.
+/// The bytes that replace a cache's content. Ranks with different caches take the same number, so
+/// that they check equally many buffers.
 std::size_t bytes_of_cold(const Options& options, const Machine& machine, MPI_Comm comm) {
   if (options.cache != CacheMode::cold) return 0;
   double bytes = 2.0 * static_cast<double>(machine.cache_bytes);

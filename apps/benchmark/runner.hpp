@@ -5,7 +5,7 @@
 //
 // The batches are short and change places, so that a machine that becomes slower or faster does so
 // for both. A batch on hot or fresh buffers begins with an untimed call, which brings them back
-// into the caches after the other backend's.
+// into the caches after the other backend's batch.
 #pragma once
 
 #include <chrono>
@@ -31,35 +31,36 @@ struct TimingOptions {
   int warmups = 0;
 };
 
-/// Timed calls: as many as asked for; else from kMinIterations to kMaxIterations, by how many of
-/// `seconds_per_call` fit into kTimePerSize.
+/// The number of timed calls: as many as asked for; else from kMinIterations to kMaxIterations, by
+/// how many calls of `seconds_per_call` fit into kTimePerSize.
 int choose_iterations(const TimingOptions& options, double seconds_per_call);
 inline constexpr int kMinIterations = 20;
 inline constexpr int kMaxIterations = 2000;
 inline constexpr double kTimePerSize = 0.25;  // seconds
 
-/// Calls of one backend before the other's turn: from 1 to 50, about ten turns in all.
+/// The number of calls of one backend before the other's turn: from 1 to 50, for about ten turns in
+/// all.
 int batch_size(int iterations);
 
-/// Seconds of a call in each of a work's timed iterations: the longest over the ranks, each rank's
-/// taken from a common Communicator::barrier on. Collective.
+/// Times the works by turns. Returns the seconds of a call in each of a work's timed iterations:
+/// the longest over the ranks, each measured from a common Communicator::barrier on. Collective.
 std::vector<std::vector<double>> time_side_by_side(tutti::Communicator& world, MPI_Comm comm,
                                                    std::span<TimedCall> works,
                                                    const TimingOptions& options);
 
 // --- one size after the other --------------------------------------------------------------------
 
-/// What is measured, in this order: each size that has an element for each rank.
+/// The layouts to measure, in this order: each size that has an element for each rank.
 /// Errors  invalid_argument: no size has; a model that cannot be read; more elements than MPI
-/// counts.
+///         counts.
 std::vector<Layout> plan(const Options& options, int ranks);
 
-/// True if the memory's own speed says something about a result: some tensors are larger than what
-/// the caches of a core hold, and on the CPU. Otherwise it is not measured.
+/// True if the memory's own speed has a meaning for a result: some tensors are on the CPU, and
+/// larger than the caches of a core. Otherwise it is not measured.
 bool is_about_memory(const Options& options, const std::vector<Layout>& layouts);
 inline constexpr std::size_t kLeastBytesInMemory = std::size_t{1} << 20;
 
-/// What a contender does on this rank.
+/// The job of a contender on this rank.
 Job job_of(const Options& pass, const Layout& layout, const Contender& contender, int rank,
            int ranks);
 
@@ -69,14 +70,15 @@ class Runner {
   Runner(tutti::Communicator world, MPI_Comm comm, const Options& options, const Machine& machine,
          std::chrono::duration<double> timeout);
 
-  /// Allocates, times, checks and frees. The same row on every rank. Collective.
+  /// Measures one row: allocates, times, checks and frees. The row is the same on every rank.
+  /// Collective.
   /// Errors  out_of_memory, from the library's allocations, on all ranks.
   Row measure(const Layout& layout);
 
  private:
   [[nodiscard]] std::optional<std::size_t> packed_bytes(const Layout& layout) const;
   [[nodiscard]] bool can_run(const Contender& contender) const;
-  /// Buffers and call of a contender. Collective.
+  /// Makes buffers and call of a contender. Collective.
   TimedCall prepare(const Job& job, const Contender& contender);
   std::vector<CallBuffers> make_slots(const Job& job, const Contender& contender);
   Result result_of(const Row& row, const Contender& contender, TimedCall& work,
@@ -89,7 +91,7 @@ class Runner {
   std::size_t cold_bytes_;  ///< bytes that replace a cache's content; 0: none do
   std::optional<CacheSweeper> sweeper_;
   std::chrono::duration<double> timeout_;
-  std::unique_ptr<NcclWorld> nccl_;  ///< once it is needed
+  std::unique_ptr<NcclWorld> nccl_;  ///< null until it is needed
 };
 
 }  // namespace apps::benchmark

@@ -9,8 +9,8 @@
 namespace apps::benchmark {
 namespace {
 
-/// Tensors of one call begin at different places of the pattern, so that a result in the wrong
-/// tensor is seen.
+/// The offset between the places in the pattern at which the tensors of one call begin, so that a
+/// result in the wrong tensor is noticed.
 constexpr std::size_t kTensorShift = 7;
 
 std::vector<Stretch> shifted(std::vector<Stretch> stretches, std::size_t tensor) {
@@ -18,7 +18,8 @@ std::vector<Stretch> shifted(std::vector<Stretch> stretches, std::size_t tensor)
   return stretches;
 }
 
-/// The memory is ours; only the collective must not write into it.
+/// A writable view of an input, whose memory belongs to this program; only the collective must not
+/// write into it.
 tutti::TensorView writable(const tutti::ConstTensorView& input) {
   return {const_cast<std::byte*>(input.bytes()), input.shape(), input.dtype(), input.device()};
 }
@@ -27,7 +28,8 @@ bool is_on_cpu(const tutti::TensorView& tensor) {
   return tensor.device().kind == tutti::DeviceKind::cpu;
 }
 
-/// `write` stores all elements of the tensor, or of an image that the GPU then gets.
+/// Writes a tensor. `write` stores all of its elements, or those of a copy on the host that the GPU
+/// then gets.
 template <class Write>
 void write_whole(const tutti::TensorView& tensor, Write&& write) {
   if (is_on_cpu(tensor)) return write(tensor);
@@ -36,7 +38,7 @@ void write_whole(const tutti::TensorView& tensor, Write&& write) {
   tensor.copy_from(image);
 }
 
-/// The tensor's elements on the CPU: itself, or `image`, which becomes a copy.
+/// The tensor's elements on the CPU: the tensor itself, or `image`, which becomes a copy.
 tutti::ConstTensorView on_cpu(const tutti::TensorView& tensor,
                               std::optional<tutti::Tensor>& image) {
   if (is_on_cpu(tensor)) return tensor;
@@ -132,7 +134,8 @@ std::size_t TimedCall::check() {
   return wrong;
 }
 
-/// What is in place by itself spreads the input of one rank.
+/// True if this rank has inputs. A collective that is always in place spreads the input of one
+/// rank.
 bool TimedCall::has_input() const { return !job_.chosen.in_place || job_.rank == job_.root; }
 
 void TimedCall::write_inputs(CallBuffers& slot) {

@@ -15,7 +15,7 @@
 
 namespace apps::benchmark {
 
-/// What the ranks do together.
+/// The work that the ranks do together.
 struct Job {
   const Case& chosen;
   Layout layout;
@@ -23,7 +23,7 @@ struct Job {
   int rank = 0;
   int ranks = 1;
   int root = 0;
-  bool in_place = false;  ///< the output is the input, whatever the collective
+  bool in_place = false;  ///< the output is the input, for any collective
   int calls_per_iteration = 1;
 
   [[nodiscard]] bool has_one_buffer() const { return in_place || chosen.in_place; }
@@ -42,7 +42,7 @@ struct CallBuffers {
 using Call = std::function<void(CallBuffers&)>;
 using Allocate = std::function<tutti::Tensor(const tutti::Shape&, tutti::DType)>;
 
-/// Drives what is in this rank's caches out of them.
+/// Replaces the contents of this rank's caches.
 class CacheSweeper {
  public:
   explicit CacheSweeper(std::size_t bytes) : memory_(bytes) {}
@@ -53,7 +53,8 @@ class CacheSweeper {
   std::vector<unsigned char> memory_;
 };
 
-/// Slots enough that, used in turn, they are more than `cache_bytes`; from 2 to kMaxSlots.
+/// The number of slots that have more than `cache_bytes` when they are used in turn; from 2 to
+/// kMaxSlots.
 std::size_t cold_slots(std::size_t slot_bytes, std::size_t cache_bytes);
 inline constexpr std::size_t kMaxSlots = 64;
 
@@ -69,32 +70,33 @@ std::size_t slot_bytes(const Job& job);
 /// A collective of one backend at one size, with all that its timed calls need.
 class TimedCall {
  public:
-  /// Cold: several slots, used in turn; `sweeper` (if any) runs after each call. Else: one slot.
+  /// In cold mode there are several slots, used in turn, and `sweeper` (if any) runs after each
+  /// call; else there is one slot.
   TimedCall(Job job, std::vector<CallBuffers> slots, Call call, CacheMode mode,
             CacheSweeper* sweeper = nullptr);
 
-  /// Before each call, untimed. Fresh: this rank stores each element of its inputs. The values are
-  /// by turns those of two, so that a result of stale inputs is seen.
+  /// Called before each call, untimed. In fresh mode this rank stores each element of its inputs.
+  /// The values alternate between those of two turns, so that a result of stale inputs is noticed.
   void refresh();
 
-  /// What is timed: one call, or as many as an iteration has.
+  /// The timed part: one call, or as many as an iteration has.
   void call() {
     for (int call = 0; call < job_.calls_per_iteration; ++call) call_(slots_[current_]);
   }
   [[nodiscard]] int calls_per_iteration() const noexcept { return job_.calls_per_iteration; }
 
-  /// After each call, untimed. Cold: writes other inputs where the call read, moves on to the slot
-  /// that was longest out of use, and sweeps.
+  /// Called after each call, untimed. In cold mode it writes other inputs to the slot of the call,
+  /// moves on to the slot that has not been used for longest, and sweeps.
   void renew();
 
   [[nodiscard]] CacheMode mode() const noexcept { return mode_; }
 
-  /// Elements of this rank that are wrong: of the last timed call unless it was cold, then of a
-  /// call with new inputs and poisoned outputs in each slot. Collective.
+  /// The number of wrong elements of this rank: of the last timed call unless it was cold, then of
+  /// a call with new inputs and poisoned outputs in each slot. Collective.
   std::size_t check();
 
  private:
-  /// Inputs of the next turn.
+  /// Writes the inputs of the next turn.
   void write_inputs(CallBuffers& slot);
   void write(CallBuffers& slot, const Pattern::Values& input) const;
   void poison_outputs(CallBuffers& slot) const;
@@ -106,7 +108,7 @@ class TimedCall {
   Call call_;
   CacheMode mode_;
   CacheSweeper* sweeper_;
-  std::vector<Pattern::Values> fresh_;  ///< of two turns, used alternately
+  std::vector<Pattern::Values> fresh_;  ///< values of two turns, used alternately
   std::size_t current_ = 0;
   std::uint64_t turns_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What concerns each host: bindings, load, memory, limits, and what ended jobs left behind.
+// The checks of each host: bindings, load, memory, limits, and the remains of ended jobs.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -45,7 +45,8 @@ bool is_bound(const RankInfo& info) {
   return static_cast<int>(info.processors.size()) < info.host_processors;
 }
 
-/// Two ranks bound to the same processors, though neither may use the whole host.
+/// A rank that is bound to the same processors as this one, though neither may use the whole host;
+/// else null.
 const RankInfo* overlapping(const Host& host, const RankInfo& info) {
   for (const RankInfo* other : host.ranks) {
     if (other->rank >= info.rank || !is_bound(*other)) continue;
@@ -56,7 +57,7 @@ const RankInfo* overlapping(const Host& host, const RankInfo& info) {
   return nullptr;
 }
 
-/// Processors that the ranks of a host have together.
+/// The number of processors that the ranks of a host may use together.
 double usable(const Host& host) {
   std::set<int> all;
   for (const RankInfo* info : host.ranks) {
@@ -68,7 +69,7 @@ double usable(const Host& host) {
 }
 
 bool check_bindings(const Host& host, Findings& findings) {
-  // A batch job's share of a host binds all of its ranks to the same processors: that is no
+  // A batch job's share of a host binds all of its ranks to the same processors, which is no
   // mistake.
   const bool all_alike = std::ranges::all_of(host.ranks, [&](const RankInfo* info) {
     return info->processors == host.first().processors;
@@ -103,7 +104,8 @@ bool check_room(const Host& host, Findings& findings) {
   return false;
 }
 
-/// What TUTTI_THREADS asks for; 1 where the library chooses, which never asks for too many.
+/// The threads that TUTTI_THREADS asks for; 1 where the library chooses, because it never takes too
+/// many.
 int threads_per_rank(const RankInfo& info) {
   const auto found = info.settings.find("TUTTI_THREADS");
   return found == info.settings.end() ? 1 : std::max(1, std::atoi(found->second.c_str()));
@@ -154,11 +156,11 @@ void check_processors(const std::vector<RankInfo>& ranks, Findings& findings) {
                       ""});
 }
 
-// --- memory, limits of the process, what ended jobs left behind ----------------------------------
+// --- memory, limits of the process, remains of ended jobs ----------------------------------------
 
 namespace {
 
-/// What a rank's arena takes beside the values: scratch, announcements.
+/// Bytes of a rank's arena beside the values: scratch, announcements.
 constexpr std::uint64_t kOwnBytes = std::uint64_t{16} << 20;
 
 struct Least {
@@ -247,7 +249,8 @@ void check_memory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings
       {Level::ok, "memory", "at least " + size_text(least) + " for each rank" + asked, ""});
 }
 
-/// No warning, because hardly any host is set up so; what is gained is said all the same.
+/// Reports huge pages. Their lack is no warning, because hardly any host has them set up; the
+/// finding says what they would gain.
 void check_pages(const std::vector<RankInfo>& ranks, Findings& findings) {
   std::vector<std::string> small;
   std::string text = "the kernel may give node-shared memory huge pages";
@@ -264,7 +267,8 @@ void check_pages(const std::vector<RankInfo>& ranks, Findings& findings) {
   findings.push_back({Level::ok, "pages", text, ""});
 }
 
-/// A rank that was refused says what the kernel says; the others say that it was.
+/// Reports whether ranks can read each other's memory. The rank that was refused has the kernel's
+/// reason; others have only the fact.
 void check_reading(const std::vector<RankInfo>& ranks, Findings& findings) {
   const std::string topic = "reading";
   bool all_good = true;
@@ -295,15 +299,15 @@ namespace {
 /// A limit of the system that a job can meet.
 struct Limit {
   std::uint64_t RankInfo::*value;
-  std::uint64_t least;  ///< below it something is said
+  std::uint64_t least;  ///< a limit below it is a finding
   Level level;
   std::string option;
   std::string meaning;
   std::string remedy;
 };
 
-/// ulimit -l is not among them: the library locks no memory. What MPI locks for a network, MPI
-/// says.
+/// The limits that jobs meet. ulimit -l is not among them: the library locks no memory, and MPI
+/// reports memory that it cannot lock for a network.
 std::vector<Limit> limits_of_jobs(std::uint64_t ranks) {
   constexpr std::uint64_t kReserved = std::uint64_t{1} << 40;
   constexpr std::uint64_t kStack = std::uint64_t{1} << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What concerns the whole job: libraries, settings, hosts, networks, clocks, GPUs, checkpoints.
+// The checks of the whole job: libraries, settings, hosts, networks, clocks, GPUs, checkpoints.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,7 +25,7 @@ std::string place(const RankInfo& info) {
   return "rank " + std::to_string(info.rank) + " (host " + info.host + ")";
 }
 
-/// The first rank that has another value than rank 0; null if all are alike.
+/// The first rank whose value differs from rank 0's; null if all are equal.
 const RankInfo* first_other(const std::vector<RankInfo>& ranks, const Value& value) {
   const std::string expected = value(ranks.front());
   const auto other =
@@ -50,7 +50,7 @@ std::string setting_of(const RankInfo& info, const std::string& name) {
   return found == info.settings.end() ? "nothing" : name + "=" + found->second;
 }
 
-/// The variables that this library does not know, and values that it cannot read.
+/// Checks for variables that this library does not know, and for values that it cannot read.
 bool check_known(const RankInfo& info, Findings& findings) {
   std::vector<std::string> warnings;
   try {
@@ -152,7 +152,7 @@ std::vector<std::string> words(const std::set<std::string>& set) {
   return {set.begin(), set.end()};
 }
 
-/// Networks that every host has an address in.
+/// The networks in which every host has an address.
 std::set<std::string> common_networks(const std::vector<Host>& hosts) {
   std::set<std::string> common = networks_of(hosts.front().first());
   for (const Host& host : hosts) {
@@ -184,7 +184,7 @@ bool check_included(const std::vector<Host>& hosts, Findings& findings) {
   return true;
 }
 
-/// What the library can use, where all hosts have equally many.
+/// The finding about GPUs that the library can use, where all hosts have equally many.
 Finding usable_gpus(const std::vector<Host>& hosts) {
   const RankInfo& first = hosts.front().first();
   const std::string there = first.gpus == 0 ? "" : std::to_string(first.gpus) + " per host; ";
@@ -285,7 +285,8 @@ void check_gpus(const std::vector<RankInfo>& ranks, Findings& findings) {
     for (std::size_t i = 0; i < host.ranks.size(); ++i) {
       const RankInfo* const info = host.ranks[i];
       if (!info->restricts_gpus || info->my_gpus.empty()) continue;
-      const std::string& own = info->my_gpus[i % info->my_gpus.size()];  // as the library takes it
+      // The GPU that the library takes.
+      const std::string& own = info->my_gpus[i % info->my_gpus.size()];
       const auto [found, is_new] = owner.emplace(own, info->rank);
       if (is_new) continue;
       findings.push_back({Level::error, "GPUs",
@@ -317,7 +318,7 @@ void check_directory(const std::vector<RankInfo>& ranks, const Plan& plan, Findi
                         "create it, make it writable, or name another one"});
     return;
   }
-  // Two generations stay, and a third exists while it is written.
+  // Two generations are kept, and a third exists while it is written.
   const std::uint64_t needed = 3 * plan.need;
   if (writer.directory_free < needed) {
     findings.push_back({Level::error, "checkpoints",

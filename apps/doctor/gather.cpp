@@ -30,8 +30,8 @@ double time_of_day_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// How far each rank's clock is ahead of rank 0's: of several exchanges the fastest is believed,
-/// which read the other clock half way.
+/// How far each rank's clock is ahead of rank 0's. Of several exchanges the fastest counts; it is
+/// taken to have read the other clock half way.
 /// Source  Cristian, Distributed Computing 3, 1989.
 std::vector<double> clock_offsets(const tutti::MpiMessages& job) {
   std::vector<double> offsets(static_cast<std::size_t>(job.size()));
@@ -57,7 +57,7 @@ std::vector<double> clock_offsets(const tutti::MpiMessages& job) {
   return offsets;
 }
 
-/// One number of each rank, on rank 0.
+/// Gathers one number of each rank on rank 0.
 std::vector<int> gather_numbers(const tutti::MpiMessages& job, int mine) {
   std::vector<int> numbers = {mine};
   if (job.rank() != 0) send(job, 0, mine);
@@ -67,7 +67,7 @@ std::vector<int> gather_numbers(const tutti::MpiMessages& job, int mine) {
   return numbers;
 }
 
-/// All ranks' texts, on rank 0.
+/// Gathers all ranks' texts on rank 0.
 std::vector<std::string> gather_texts(const tutti::MpiMessages& job, const std::string& mine) {
   const std::vector<int> lengths = gather_numbers(job, static_cast<int>(mine.size()));
   std::vector<std::string> texts = {mine};
@@ -79,13 +79,13 @@ std::vector<std::string> gather_texts(const tutti::MpiMessages& job, const std::
   return texts;
 }
 
-/// What the library uses, and was built with.
+/// Notes the MPI that the library uses, and the one that it was built with.
 void name_mpi(RankInfo& mine) {
   try {
     const std::string plugin = tutti::mpi_plugin();
     mine.mpi = tutti::mpi_version();
     mine.mpi_of_build = tutti::mpi_of_build() + " (" + plugin.substr(plugin.rfind('/') + 1) + ")";
-  } catch (const tutti::Error& error) {  // a process alone goes on without one
+  } catch (const tutti::Error& error) {  // a process alone goes on without an MPI
     mine.mpi = std::string("no MPI: ") + error.what();
     mine.mpi_of_build = "plug-ins, none of which was loaded";
   }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kMostSeconds = 3600;
 
-/// TUTTI_TUNING would take these for something else than a file.
+/// Refuses names that TUTTI_TUNING would not take for a file.
 void require_file_name(const std::filesystem::path& file) {
   for (const char* value : {"learn", "at-once", "static"}) {
     if (file != value) continue;

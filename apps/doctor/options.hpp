@@ -14,12 +14,12 @@ struct Options {
   double seconds = 2;  ///< length of the self-test; 0: no self-test
   std::filesystem::path json;
   std::filesystem::path tune;  ///< the tuning file to write; empty: none
-  double tune_seconds = 20;    ///< what measuring for it may take
+  double tune_seconds = 20;    ///< the time that measuring for it may take
   bool help = false;
   bool version = false;
 };
 
-/// Errors: invalid_argument.
+/// Reads the command line. Errors: invalid_argument.
 Options parse_options(int argc, const char* const* argv);
 std::string help();
 

@@ -51,7 +51,7 @@ std::string network_text(std::uint32_t network, int bits) {
   return std::string(text.data()) + "/" + std::to_string(bits);
 }
 
-/// The interfaces of IP version 4 that are up, without the loopback.
+/// The interfaces with an address of IP version 4 that are up, without the loopback.
 std::vector<Interface> interfaces_up() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
@@ -68,7 +68,8 @@ std::vector<Interface> interfaces_up() {
   return found;
 }
 
-// --- /proc, /sys, limits and the environment: what cannot be read stays no limit -----------------
+// --- /proc, /sys, limits and the environment: a value that cannot be read stays "no limit"
+// ---------
 
 namespace fs = std::filesystem;
 
@@ -99,7 +100,7 @@ struct Cgroup {
   int version;
 };
 
-/// The cgroups of this process that have the controller, and those above them.
+/// The cgroups of this process that have the controller, and the cgroups above them.
 std::vector<Cgroup> cgroups(const std::string& controller) {
   const fs::path root = "/sys/fs/cgroup";
   std::vector<Cgroup> found;
@@ -124,7 +125,7 @@ std::vector<Cgroup> cgroups(const std::string& controller) {
   return found;
 }
 
-/// Processors that a cgroup allows; 0: no limit.
+/// The number of processors that a cgroup allows; 0: no limit.
 double quota_of(const Cgroup& group) {
   const bool is_newer = group.version == 2;
   std::istringstream limit(is_newer ? first_line(group.folder / "cpu.max")
@@ -151,7 +152,8 @@ void read_processors(RankInfo& info) {
   std::istringstream(first_line("/proc/loadavg")) >> info.load;
 }
 
-/// The page cache counts as used, and the kernel gives it back when memory is needed.
+/// The bytes of the page cache, which count as used, but which the kernel gives back when memory is
+/// needed.
 std::uint64_t kept_of_files(const Cgroup& group) {
   const std::string prefix = group.version == 1 ? "total_" : "";
   std::ifstream file(group.folder / "memory.stat");
@@ -163,7 +165,7 @@ std::uint64_t kept_of_files(const Cgroup& group) {
   return kept;
 }
 
-/// What a cgroup leaves, if it limits memory.
+/// The memory that a cgroup leaves, if it limits memory.
 std::uint64_t left_in(const Cgroup& group) {
   const bool is_newer = group.version == 2;
   std::uint64_t most = 0;
@@ -177,7 +179,7 @@ std::uint64_t left_in(const Cgroup& group) {
   return most - std::min(most, used);
 }
 
-/// The least that this process's cgroups, and those above them, leave.
+/// The least memory that this process's cgroups, and those above them, leave.
 std::uint64_t cgroup_memory() {
   std::uint64_t least = kUnlimited;
   for (const Cgroup& group : cgroups("memory")) least = std::min(least, left_in(group));
@@ -228,7 +230,8 @@ void read_memory(RankInfo& info) {
   if (probe >= 0) close(probe);
 }
 
-/// Segments are named tutti-PID-RANDOM and removed as soon as all ranks have mapped them.
+/// Finds files of ended processes. Segments are named tutti-PID-RANDOM, and removed as soon as all
+/// ranks have mapped them.
 void find_stale_segments(RankInfo& info) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator("/dev/shm", ignored)) {
@@ -282,7 +285,7 @@ void read_gpus(RankInfo& info) {
   }
 }
 
-/// The folder itself, or the one that it would be made in: the first save makes what is not there.
+/// The folder itself if it exists, or the one in which the first save would make it.
 std::string folder_to_try(const std::string& directory) {
   std::error_code error;
   const auto kind = std::filesystem::symlink_status(directory, error).type();
@@ -290,13 +293,13 @@ std::string folder_to_try(const std::string& directory) {
   return std::filesystem::absolute(directory + "/").parent_path().parent_path().string();
 }
 
-/// Whether a checkpoint could be written there: by writing a file.
+/// Finds out whether a checkpoint could be written in this folder, by writing a file.
 void try_directory(RankInfo& info, const std::string& named) {
   if (named.empty()) return;
   const std::string directory = folder_to_try(named);
   struct stat status {};
   std::string probe = directory + "/.tutti-doctor-XXXXXX";
-  const int file = mkostemp(probe.data(), O_CLOEXEC);  // no link of another user is followed
+  const int file = mkostemp(probe.data(), O_CLOEXEC);  // does not follow a link of another user
   info.has_directory = file >= 0 && write(file, "probe", 5) == 5;
   if (!info.has_directory) info.directory_error = std::strerror(errno);
   if (file >= 0) {

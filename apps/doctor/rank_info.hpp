@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank finds out about its process and its host. The checks have no other input, so tests
-// can make up machines that do not exist.
+// The facts that one rank finds out about its process and its host. The checks have no other input,
+// so tests can make up machines that do not exist.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace apps::doctor {
 /// An address of a network interface that is up and is not the loopback.
 struct Interface {
   std::string name;
-  std::string network;  ///< "10.1.0.0/16"
+  std::string network;  ///< network with its length: "10.1.0.0/16"
 };
 
 /// Sizes are bytes; kUnlimited stands for "no limit".
@@ -27,18 +27,18 @@ struct RankInfo {
   std::int64_t pid = 0;
   std::string library;       ///< version of Tutti
   std::string mpi;           ///< version of MPI, one line
-  std::string mpi_of_build;  ///< that Tutti was built with
+  std::string mpi_of_build;  ///< version of MPI that Tutti was built with
   int world_size = 1;        ///< ranks of MPI_COMM_WORLD
   int thread_level = 0;
-  tutti::Launch launch;  ///< who started this process; without a name if nobody is known
+  tutti::Launch launch;  ///< the launcher of this process; without a name if it is not known
   std::map<std::string, std::string> settings;  ///< TUTTI_* variables
 
-  std::vector<int> processors;  ///< numbers of those that this rank may run on
-  int host_processors = 0;      ///< how many the host has online
+  std::vector<int> processors;  ///< numbers of the processors that this rank may run on
+  int host_processors = 0;      ///< number of processors that the host has online
   double quota = 0;             ///< processors that the cgroup allows; 0: no limit
   double load = 0;              ///< load of the host over the last minute
 
-  std::uint64_t memory = 0;  ///< what the host has available
+  std::uint64_t memory = 0;  ///< memory that the host has available
   std::uint64_t cgroup_memory = kUnlimited;
   std::uint64_t shm_free = 0;  ///< free in /dev/shm
   bool has_memfd = true;
@@ -51,17 +51,17 @@ struct RankInfo {
   std::uint64_t locked_bytes = kUnlimited;   ///< ulimit -l
   std::uint64_t stack_bytes = kUnlimited;    ///< ulimit -s
   std::vector<std::string> stale_segments;   ///< files of ended processes in /dev/shm
-  std::uint64_t stale_bytes = 0;             ///< of these files
+  std::uint64_t stale_bytes = 0;             ///< size of these files
 
   std::vector<Interface> interfaces;
-  std::string tcp_include;  ///< what MPI's TCP transport was told to use
+  std::string tcp_include;  ///< interfaces that MPI's TCP transport was told to use
   std::string tcp_exclude;
   double clock_offset_s = 0;  ///< difference to rank 0's clock
 
-  int gpus = 0;                      ///< how many the host has
-  std::vector<std::string> my_gpus;  ///< those that this rank may use, by number or name
+  int gpus = 0;                      ///< number of GPUs of the host
+  std::vector<std::string> my_gpus;  ///< GPUs that this rank may use, by number or name
   bool restricts_gpus = false;       ///< CUDA_VISIBLE_DEVICES is set
-  int usable_gpus = 0;               ///< how many the library can use in this process
+  int usable_gpus = 0;               ///< number of GPUs that the library can use in this process
   std::string gpu_text;              ///< their names, or "none: " and the reason
 
   bool has_directory = false;  ///< a file could be written in the checkpoints' folder, or beside
@@ -70,15 +70,15 @@ struct RankInfo {
   std::uint64_t directory_free = 0;
   std::string directory_device;  ///< its file system, which shows whether hosts share it
 
-  int allocated_hosts = 0;     ///< how many the batch system gave to the job; 0: none
+  int allocated_hosts = 0;     ///< number of hosts that the batch system gave to the job; 0: none
   int node = 0;                ///< index of the node whose memory this rank shares; -1: not tried
-  std::string why_unreadable;  ///< what keeps its node's ranks from reading each other's memory
+  std::string why_unreadable;  ///< the reason why its node's ranks cannot read each other's memory
 };
 
-/// What this process can find out alone. `directory` may be empty.
+/// The facts that this process can find out alone. `directory` may be empty.
 RankInfo collect_rank_info(const std::string& directory);
 
-/// To and from text, for the way to rank 0.
+/// Facts as text, in which they travel to rank 0, and back.
 std::string to_text(const RankInfo& info);
 RankInfo from_text(const std::string& text);
 

@@ -26,7 +26,7 @@ double largest(Communicator& world, double mine) {
   return value.values<double>()[0];
 }
 
-/// Small whole numbers: sums are exact in every dtype, in any order.
+/// Small whole numbers, whose sums are exact in every dtype, in any order.
 template <class Element>
 Element small_number(int factor, std::size_t index) {
   const int number = factor * static_cast<int>(index % 7 + 1);
@@ -51,7 +51,8 @@ std::uint64_t count_wrong(const Tensor& tensor, int factor) {
   return wrong;
 }
 
-/// An allreduce and a broadcast from the last rank, through the library's memory or ordinary one.
+/// Tries an allreduce and a broadcast from the last rank, in the library's memory or in ordinary
+/// memory. Returns the number of wrong elements.
 template <class Element>
 std::uint64_t try_size(Communicator& world, DType dtype, std::int64_t count, bool shared) {
   Tensor tensor = shared ? world.allocate({count}, dtype) : Tensor::zeros({count}, dtype);
@@ -63,7 +64,7 @@ std::uint64_t try_size(Communicator& world, DType dtype, std::int64_t count, boo
   return wrong + count_wrong<Element>(tensor, world.size());
 }
 
-/// The p50 of an allreduce, the longest over the ranks. Seconds.
+/// The p50 of an allreduce in seconds, the longest over the ranks.
 double time_allreduce(Communicator& world, std::int64_t count, int repeats) {
   Tensor tensor = world.allocate({count});
   std::vector<double> times;
@@ -82,7 +83,7 @@ double time_allreduce(Communicator& world, std::int64_t count, int repeats) {
 std::string to_string(const SelfTest& result) {
   std::string text = std::to_string(result.calls) + " collectives, " +
                      std::to_string(result.wrong) + " wrong elements";
-  if (result.large_busbw == 0) return text;  // one rank
+  if (result.large_busbw == 0) return text;  // the job has one rank
   std::array<char, 100> speed{};
   std::snprintf(speed.data(), speed.size(),
                 "; allreduce of 8 B in %.2f us, of 16 MiB at %.2f GB/s (busbw)", result.small_us,

@@ -16,10 +16,10 @@ struct SelfTest {
   double large_busbw = 0;   ///< busbw of an allreduce of 16 MiB, in GB/s
 };
 
-/// "720 collectives, 0 wrong elements; ...".
+/// The result as text: "720 collectives, 0 wrong elements; ...".
 std::string to_string(const SelfTest& result);
 
-/// Order  collective. Errors: those of the communicator.
+/// Runs collectives for so many seconds. Order  collective. Errors: those of the communicator.
 SelfTest run_self_test(tutti::Communicator& world, double seconds);
 
 }  // namespace apps::doctor

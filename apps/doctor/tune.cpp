@@ -26,18 +26,18 @@ constexpr std::size_t kLeastBytes = std::size_t{2} << 10;
 constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 constexpr std::size_t kSizeStep = 4;  // a row of a file serves sizes within two doublings
 constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
-// More than all trials of a class take; a class that is still open then is not in the file.
+// More calls than all trials of a class take; a class that is still open then is not in the file.
 constexpr int kMostCalls = 250;
-// After these a class of calls is known to be learnt, or to have been learnt before.
+// Calls after which it is known whether a class has yet to be learnt.
 constexpr int kFirstCalls = 8;
-// One kind of call at one size may take this part of the time.
+// The part of the time that one kind of call at one size may take.
 constexpr double kMostShare = 0.2;
-// What is faster by less may be chance.
+// The least gain that counts; a smaller one may be chance.
 constexpr double kNotable = 1.05;
 
 using TensorPointer = std::shared_ptr<Tensor>;
 
-/// One kind of call: `fresh` is what a training step would write before it.
+/// One kind of call. `fresh` is the tensor that a training step would write before it.
 struct TrialCall {
   std::string name;
   TensorPointer fresh;
@@ -53,7 +53,7 @@ StorePointer store_of(Communicator& world, std::int64_t count, bool has_optimize
   return kv;
 }
 
-/// The kinds of calls that users meet, on tensors of so many bytes.
+/// The kinds of calls that programs make, on tensors of so many bytes.
 std::vector<TrialCall> trial_calls_of(Communicator& world, std::size_t bytes) {
   const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
   const std::int64_t block = count / world.size();
@@ -106,7 +106,7 @@ class Tuner {
   }
 
  private:
-  /// True if `more` seconds are not left. The same on all ranks.
+  /// True if less than `more` seconds are left. The same on all ranks.
   bool is_out_of_time(double more) {
     return options_.share(clock_.seconds() + more > options_.seconds ? 1 : 0) != 0;
   }
@@ -116,7 +116,7 @@ class Tuner {
     const double begun = clock_.seconds();
     std::vector<TrialCall> calls = trial_calls_of(world_, bytes);
     for (TrialCall& trial : calls) {
-      // What a size takes is about in proportion to it.
+      // The time for a size is about in proportion to it.
       const double expected = static_cast<double>(kSizeStep) * last_seconds_[trial.name];
       if (is_out_of_time(expected) || !learn(trial, bytes)) {
         left_out += (left_out.empty() ? "" : "; ") + trial.name;
@@ -129,7 +129,8 @@ class Tuner {
     std::fflush(stdout);
   }
 
-  /// Calls until nothing is left to try, or enough was. False if there was no time for it.
+  /// Repeats the call until nothing is left to try, or until kMostCalls. False if there was no time
+  /// for it.
   bool learn(TrialCall& trial, std::size_t bytes) {
     const Stopwatch clock;
     int verdict = kGoOn;
@@ -151,7 +152,8 @@ class Tuner {
     return verdict == kDone;
   }
 
-  /// Rows that are new since the last call of this function are about the calls made since then.
+  /// Notes the rows that are new since the last call of this function: they are about the calls
+  /// made since then.
   void note(const std::string& name, std::size_t bytes) {
     for (const std::string& row : rows_of(world_.learnt_tuning())) {
       if (!seen_.insert(row).second) continue;
@@ -172,7 +174,7 @@ class Tuner {
   const TuneOptions& options_;
   ProgressBar bar_;
   Stopwatch clock_;
-  std::map<std::string, double> last_seconds_;  ///< of each kind of call, at the size before
+  std::map<std::string, double> last_seconds_;  ///< time of each kind of call, at the size before
   std::set<std::string> seen_;
   Tuning result_;
 };
@@ -182,7 +184,7 @@ class Tuner {
 Tuning tune(Communicator& world, const TuneOptions& options) { return Tuner(world, options).run(); }
 
 std::string to_lines(const Tuning& result, const std::string& file, int ranks) {
-  std::vector<std::string> names;  // in the order of their first lines
+  std::vector<std::string> names;  // in the order in which they first occur
   std::map<std::string, std::string> faster;
   for (const Tuned& one : result.tuned) {
     if (one.margin < kNotable) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --tuning: measures which way through this node is fastest for each kind and size of call.
+// Measures for --tuning which way through this node is fastest, for each kind and size of call.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,20 @@ namespace apps::doctor {
 struct Tuned {
   std::string call;
   std::size_t bytes = 0;
-  double margin = 1;  ///< how many times faster than the static choice
+  double margin = 1;  ///< how many times faster it is than the static choice
 };
 
 struct Tuning {
   std::vector<Tuned> tuned;
-  std::vector<std::string> left_out;  ///< "32 MiB: allgather; push": for lack of time
+  /// Calls left out for lack of time: "32 MiB: allgather; push".
+  std::vector<std::string> left_out;
   double seconds = 0;
-  std::string text;  ///< of a tuning file
+  std::string text;  ///< the text for a tuning file
 };
 
 struct TuneOptions {
   double seconds = 20;
-  /// Rank 0's value, on all ranks: ranks must agree when to stop.
+  /// Gives rank 0's value to all ranks, which must agree when to stop.
   std::function<int(int)> share;
   bool is_root = false;
   bool is_watched = false;  ///< rank 0 draws a bar; else it prints a line for each size
@@ -39,7 +40,8 @@ struct TuneOptions {
 /// Order  collective. Errors: those of the communicator.
 Tuning tune(tutti::Communicator& world, const TuneOptions& options);
 
-/// Which calls have become how many times faster, and how to use the file.
+/// The result as text: the calls that have become faster and how many times, and how to use the
+/// file.
 std::string to_lines(const Tuning& result, const std::string& file, int ranks);
 
 }  // namespace apps::doctor

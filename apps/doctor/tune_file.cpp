@@ -58,7 +58,7 @@ std::string merged(const std::string& old, const std::string& learnt, int ranks,
   std::string text = learnt.substr(0, learnt.find('\n')) + "\n# " + comment + "\n";
   std::istringstream in(old);
   std::string line;
-  std::getline(in, line);  // the first line is that of every file
+  std::getline(in, line);  // every file has the same first line
   const std::string number = std::to_string(ranks);
   while (std::getline(in, line)) {
     const bool is_row = !line.empty() && line.front() != '#';

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of --tuning: its rows, taken together with those that it has of other numbers of ranks.
+// The file of --tuning: its rows, merged with those that it has for other numbers of ranks.
 #pragma once
 
 #include <filesystem>
@@ -11,15 +11,16 @@ namespace apps::doctor {
 /// The rows of a tuning file's text: its lines without comments.
 std::vector<std::string> rows_of(const std::string& text);
 
-/// "1.31" of "ranks=2 ... margin=1.31" for "margin"; empty if the row has no such name.
+/// The value of a name in a row: "1.31" of "ranks=2 ... margin=1.31" for "margin"; empty if the row
+/// has no such name.
 std::string value_in(const std::string& row, const std::string& name);
 
-/// The text of a file: the rows of `old` that are of another number of ranks, then those of
-/// `learnt`. `comment` describes the machine, in one line.
+/// Merges tuning files: the rows of `old` for other numbers of ranks, then those of `learnt`.
+/// `comment` describes the machine, in one line.
 std::string merged(const std::string& old, const std::string& learnt, int ranks,
                    const std::string& comment);
 
-/// "AMD EPYC 7003, host a, Open MPI v4.1.4, 2026-11-22": where and when a file was measured.
+/// The place and date of a measurement: "AMD EPYC 7003, host a, Open MPI v4.1.4, 2026-11-22".
 std::string machine_text(const std::string& host, const std::string& mpi);
 
 /// The file's text; empty if there is none. Errors: io.
@@ -28,7 +29,8 @@ std::string read_if_there(const std::filesystem::path& file);
 /// Throws io if no file can be written beside it.
 void require_writable(const std::filesystem::path& file);
 
-/// Under another name first, so that the file is never half written. Errors: io.
+/// Replaces the file's text. It is written under another name first, so that the file is never half
+/// written. Errors: io.
 void replace(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace apps::doctor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the slowest rank of a call waited for, back to where the call began.
+// The critical path of a call: the waits of its slowest rank, traced back to the begin of the call.
 #pragma once
 
 #include <array>
@@ -10,25 +10,25 @@
 
 namespace apps::simulator {
 
-/// In a second: what results are given in.
+/// Microseconds in a second; results are given in microseconds.
 inline constexpr double kMicroseconds = 1e6;
 
 struct CriticalPath {
-  int rank = -1;  ///< the slowest; -1: nothing was recorded
+  int rank = -1;  ///< the slowest rank; -1: nothing was recorded
   double seconds = 0;
   std::array<double, tutti::simulated::kKindsOfSpent> on{};  ///< seconds, by Spent
-  double other = 0;  ///< for which no reason is known: another rank had not begun yet
+  double other = 0;  ///< seconds without a known reason: another rank had not begun yet
   std::vector<tutti::simulated::Hop> hops;  ///< in the order of time, from the call's begin on
 };
 
-/// The kinds, in the words of reports and files.
+/// The name of a kind, in reports and files.
 const char* name_of(tutti::simulated::Spent on);
 
 /// The path of a rank that has just ended a call, which it began at that time.
 CriticalPath path_of(const tutti::simulated::Simulation& simulation, int rank,
                      tutti::simulated::Time begin);
 
-/// "rank 3: latency 30.0, wire 12.1 us, in 14 hops", the longest first.
+/// A path as text, the longest part first: "rank 3: latency 30.0, wire 12.1 us, in 14 hops".
 std::string to_text(const CriticalPath& path);
 
 }  // namespace apps::simulator

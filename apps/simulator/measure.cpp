@@ -28,9 +28,9 @@ using tutti::simulated::kSecond;
 using tutti::simulated::Spent;
 using tutti::simulated::Time;
 
-constexpr int kFewestCalls = 2;  // the last of them counts, or is followed by those that do
+constexpr int kFewestCalls = 2;  // the last of them counts, or is followed by those that count
 constexpr int kMostCalls = 100;
-constexpr Time kApart = 10'000 * kSecond;  // between the begins of two calls
+constexpr Time kApart = 10'000 * kSecond;  // time between the begins of two calls
 constexpr std::size_t kMostValues = std::size_t{256}
                                     << 20;  // of all ranks; scratch is as much more
 
@@ -58,15 +58,17 @@ bool has_data(const SimulatedCall& what) {
          kMostValues;
 }
 
-/// As measured: a rank of the library takes itself, its values, and three times as much until what
-/// is on its way reaches its limit. The textbook's has its values and scratch.
+/// The memory that a case needs, as measured: a rank of the library takes itself, its values, and
+/// three times as much for messages under way, up to a limit. A rank of the textbook takes its
+/// values and scratch.
 double bytes_needed(const SimulatedCall& what) {
   constexpr double kOfRank = double{512 << 10};
   constexpr double kMostOnTheWay = double{48 << 20};
   constexpr double kOfTextbook = double{256 << 10};  // the stack of its fibre
   const double ranks = what.ranks();
   const auto bytes = static_cast<double>(what.bytes);
-  const double copies = what.collective == "allreduce" ? 2 : 4;  // a replica, and a residual
+  // The others are a replica and a residual.
+  const double copies = what.collective == "allreduce" ? 2 : 4;
   const double values = has_data(what) || what.buffers == "store" ? copies * bytes : 0;
   if (what.algorithm != "tutti") return ranks * (kOfTextbook + values);
   return ranks * (kOfRank + values + std::min(3 * bytes, kMostOnTheWay)) + bytes;
@@ -79,11 +81,12 @@ bool is_exact(const SimulatedCall& what) {
          !std::holds_alternative<TopK>(chosen);
 }
 
-// What ranks sum: whole numbers, so that the sum is the same in every order.
+// The values that ranks sum: whole numbers, so that the sum is the same in every order.
 constexpr std::size_t kPeriodOfValues = 7;
 constexpr int kPeriodOfRanks = 5;
 
-// They differ from those of the calls before, so that a stale result is seen.
+// Fills a rank's input. The values differ from those of the calls before, so that a stale result is
+// noticed.
 void fill(std::span<float> values, int rank, bool is_last) {
   const float first = static_cast<float>(rank % kPeriodOfRanks) + (is_last ? 1.0F : 0.0F);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -91,7 +94,7 @@ void fill(std::span<float> values, int rank, bool is_last) {
   }
 }
 
-/// Elements of the last call that are not the sum.
+/// The number of elements of the last call that are not the sum.
 std::uint64_t count_wrong(std::span<const float> sums, int ranks) {
   float of_ranks = 0;
   for (int i = 0; i < ranks; ++i) of_ranks += static_cast<float>(i % kPeriodOfRanks) + 1.0F;
@@ -103,7 +106,7 @@ std::uint64_t count_wrong(std::span<const float> sums, int ranks) {
   return wrong;
 }
 
-/// The ordinary memory of all ranks. Where contents do not matter, they share one array.
+/// The ordinary memory of all ranks. Where contents do not matter, ranks share one array.
 class Arrays {
  public:
   Arrays(const SimulatedCall& what, bool own)
@@ -127,7 +130,7 @@ struct RankCalls {
   std::function<void()> barrier;
 };
 
-/// Calls of all ranks, of which one is the last that counts.
+/// The calls of all ranks, one of which is the last that counts.
 class Calls {
  public:
   Calls(Cluster& cluster, Measured& result) : cluster_(cluster), result_(result) {}
@@ -163,8 +166,9 @@ class Calls {
     if (simulation().pace(rank).work(result_.what.bytes)) fill(own.input, rank, is_last);
   }
 
-  /// As collective-benchmark: as many as fit into a quarter of a second. The rank that is first to
-  /// see that it is over, says which call is the last; no other has begun that one.
+  /// Runs as many calls as fit into a quarter of a second, as collective-benchmark does. The rank
+  /// that is first to see that the time is over says which call is the last; no other rank has
+  /// begun that one.
   void run_in_turn(int rank, const RankCalls& own) {
     constexpr std::size_t kFewest = 5;
     constexpr std::size_t kMost = 2000;
@@ -180,7 +184,7 @@ class Calls {
     }
   }
 
-  /// All ranks go on at the same time, whatever the call before has left under way.
+  /// Makes all ranks begin a call at the same time, whatever the call before has left under way.
   void prepare(int rank, const RankCalls& own, int number, bool is_last = false) {
     fill_input(rank, own, is_last);
     simulation().sleep_until(number * kApart);
@@ -203,8 +207,8 @@ class Calls {
 
   Cluster& cluster_;
   Measured& result_;
-  std::vector<double> longest_{0};  ///< of the calls that count, by their number
-  std::size_t last_ = kNone;        ///< the last of them
+  std::vector<double> longest_{0};  ///< times of the calls that count, by their number
+  std::size_t last_ = kNone;        ///< number of the last of them
   bool recorded_ = false;
   double slowest_ = 0;
 };
@@ -270,12 +274,13 @@ void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result)
   calls.finish();
 }
 
-/// What a call reads and writes fits into the caches of a machine, or not. Where all nodes share
-/// the cores, they share the caches.
+/// The network with the rate of the memory in place of the caches', if the data that a call reads
+/// and writes do not fit into the caches of a machine. Where all nodes share the cores, they share
+/// the caches.
 tutti::simulated::Network with_caches(tutti::simulated::Network network,
                                       const SimulatedCall& what) {
   const int ranks = network.cores > 0 ? what.ranks() : what.ranks_per_node;
-  const double arrays = what.collective == "allreduce" ? 2 : 3;  // a replica
+  const double arrays = what.collective == "allreduce" ? 2 : 3;  // the third is a replica
   const double bytes = arrays * ranks * static_cast<double>(what.bytes);
   if (bytes > network.cache_bytes) {
     network.core_rate = std::min(network.core_rate, network.memory_rate);
@@ -283,7 +288,8 @@ tutti::simulated::Network with_caches(tutti::simulated::Network network,
   return network;
 }
 
-/// The allocator keeps what it has had, in pieces that the next cluster may not fit into.
+/// Gives free memory back to the system: the allocator would keep it in pieces that the next
+/// cluster may not fit into.
 void give_memory_back() {
 #ifdef __GLIBC__
   malloc_trim(0);

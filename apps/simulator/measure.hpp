@@ -14,47 +14,50 @@
 
 namespace apps::simulator {
 
-/// When the calls of a case begin.
+/// The time at which the calls of a case begin.
 enum class Begin : bool {
-  together,       ///< all ranks at one time, when nothing is under way
-  after_barrier,  ///< one right after the other, each after two barriers: collective-benchmark's
+  together,  ///< all ranks at the same time, when nothing is under way
+  /// One right after the other, each after two barriers, as in collective-benchmark.
+  after_barrier,
 };
 
 struct SimulatedCall {
   int nodes = 1;
   int ranks_per_node = 1;
-  std::size_t bytes = 0;            ///< of a rank, float32
+  std::size_t bytes = 0;            ///< bytes of a rank's values, float32
   std::string algorithm = "tutti";  ///< or the name of one of textbook_algorithms()
   bool learns = true;               ///< the library has found its way before the call that counts
   std::string collective = "allreduce";  ///< or pushpull, of one key; the library's alone
-  std::string compression = "none";      ///< of a pushpull, as compression::create() reads it
-  std::string buffers = "user";          ///< or store: memory of the node. The library's alone
+  /// Compression of a pushpull, as compression::create() reads it.
+  std::string compression = "none";
+  std::string buffers = "user";  ///< or store: memory of the node. Only with the library
   Begin begin = Begin::together;
-  std::string overrides{};  ///< of the library's choices, as TUTTI_ALGORITHMS has them
+  std::string overrides{};  ///< replacements of the library's choices, as in TUTTI_ALGORITHMS
 
   [[nodiscard]] int ranks() const { return nodes * ranks_per_node; }
 };
 
 struct Measured {
   SimulatedCall what;
-  double seconds = 0;                  ///< from its begin to its end, of the slowest rank
-  tutti::simulated::Traffic traffic;   ///< of the call
+  double seconds = 0;                  ///< of the slowest rank, from its begin to its end
+  tutti::simulated::Traffic traffic;   ///< traffic of the call
   std::optional<std::uint64_t> wrong;  ///< elements over all ranks; unset: not checked
-  std::size_t memory_per_rank = 0;     ///< bytes of this process that came with the cluster
-  CriticalPath path;                   ///< of the slowest rank
+  std::size_t memory_per_rank = 0;     ///< bytes that this process grew by with the cluster
+  CriticalPath path;                   ///< path of the slowest rank
 };
 
-/// Ranks at most; a rank's table of all ranks makes memory grow with the square.
+/// The most ranks of a cluster; a rank's table of all ranks makes memory grow with the square.
 inline constexpr int kMostRanks = 16384;
 
-/// Errors  out_of_memory: this machine has too little of it available for the case.
+/// Throws if this machine has too little memory. Errors  out_of_memory: this machine has too little
+/// of it available for the case.
 void require_memory(const SimulatedCall& what);
 
-/// A call after two others, in which the library has got its buffers, or after as many as it learns
-/// in, 100 at most; after barriers the median of many, because a call finds the links as the one
-/// before has left them. Contents are real, and checked, as long as those of all ranks take no more
-/// than 256 MiB; what 2bit, 1bit and topk give is not checked. Errors  those of require_memory(),
-/// before anything is done; what a rank threw.
+/// Measures a call after two others, in which the library has got its buffers, or after as many as
+/// it learns in, 100 at most. After barriers, it measures the median of many calls, because a call
+/// finds the links as the one before has left them. Contents are real, and checked, as long as
+/// those of all ranks take no more than 256 MiB; results of 2bit, 1bit and topk are not checked.
+/// Errors  those of require_memory(), before anything is done; an exception of a rank.
 Measured measure(const NamedNetwork& network, const SimulatedCall& what);
 
 }  // namespace apps::simulator

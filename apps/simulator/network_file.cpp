@@ -18,7 +18,7 @@ using tutti::Error;
 using tutti::ErrorCode;
 using tutti::simulated::Network;
 
-/// A number of the file: its name, what it is multiplied by, whether it may be 0.
+/// A number of the file: its name, its unit as a factor, and whether it may be 0.
 struct Field {
   const char* name;
   double Network::*member;
@@ -53,7 +53,7 @@ constexpr std::array kFields{
   throw Error(ErrorCode::invalid_argument, where + ": " + why);
 }
 
-/// The field's value, which is then taken out of the object.
+/// Returns the field's value and removes it from the object.
 Json take(Json& object, const char* name, const std::string& where) {
   const auto found = object.find(name);
   if (found == object.end()) {
@@ -99,7 +99,7 @@ NamedNetwork network_of(const std::string& text, const std::string& where) {
     refuse(where, "\"incoming_limited\" is " + limited.dump() + "; expected: true or false");
   }
   result.network.incoming_limited = limited.get<bool>();
-  object.erase("measured");  // on what, when and how: for readers
+  object.erase("measured");  // what was measured, when and how: for readers
   if (!object.empty()) refuse(where, "\"" + object.begin().key() + "\" is no number of a network");
   return result;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Networks as files: a JSON object with the numbers of one, each with its unit in its name.
+// Networks as files: a JSON object with the numbers of a network, each with its unit in its name.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +14,8 @@ struct NamedNetwork {
   tutti::simulated::Network network;
 };
 
-/// Errors  invalid_argument: the file cannot be read, it is no such object, a number is missing,
-///         unknown or out of its range, with the file and the name.
+/// Reads a network. Errors  invalid_argument: the file cannot be read, it is no such object, a
+/// number is missing, unknown or out of its range, with the file and the name.
 NamedNetwork read_network(const std::filesystem::path& path);
 
 /// read_network() of a text; `where` names it in errors.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kTag = 3;
 
-/// The ranks that an algorithm runs among: all, or the first of each node.
+/// The ranks among which an algorithm runs: all, or the first of each node.
 struct Members {
   int index;
   int count;
@@ -41,7 +41,8 @@ std::span<float> part(std::span<float> values, int parts, int begin, int end) {
 }
 
 /// Makes the number of members a power of two: of the first 2 * rest, the even ones hand their
-/// values to the odd ones and wait. `body` runs on those that go on, with their index among these.
+/// values to the odd ones and wait. `body` runs on the members that go on, with their index among
+/// these.
 void folded(Endpoint& end, const Members& members, std::span<float> values,
             std::span<float> scratch, const std::function<void(int, const Members&)>& body) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(members.count)));
@@ -173,7 +174,7 @@ void Endpoint::exchange(int to, std::span<const float> out, int from, std::span<
   wait(outgoing);
 }
 
-/// Dissemination: Hensgen, Finkel, Manber, IJPP 17(1), 1988.
+/// A barrier by dissemination: Hensgen, Finkel, Manber, IJPP 17(1), 1988.
 void Endpoint::barrier() {
   for (int distance = 1; distance < size(); distance *= 2) {
     exchange((rank_ + distance) % size(), {}, (rank_ + size() - distance) % size(), {});

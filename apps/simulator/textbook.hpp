@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce as MPI libraries make it, on the simulated network: what the library is compared with.
+// Allreduces as MPI libraries make them, on the simulated network, for comparison with the library.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@ class Endpoint {
   [[nodiscard]] int node() const { return simulation_.node_of(rank_); }
   void send(int to, std::span<const float> values);
   void receive(int from, std::span<float> values);
-  /// Both at the same time, with two ranks or one.
+  /// Sends and receives at the same time, with two ranks or with one.
   void exchange(int to, std::span<const float> out, int from, std::span<float> in);
-  /// Messages of no bytes, in log2 P rounds, until every rank has begun it.
+  /// Exchanges messages of no bytes, in log2 P rounds, until every rank has begun its barrier.
   void barrier();
-  /// Adds them to `sums`.
+  /// Adds `values` to `sums`.
   void add(std::span<const float> values, std::span<float> sums);
 
  private:

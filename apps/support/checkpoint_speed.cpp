@@ -86,7 +86,7 @@ std::string help() {
 
 namespace {
 
-/// Another value for each of 2^24 neighbours, exact in float32, never zero.
+/// The value of an element: it differs among 2^24 neighbours, is exact in float32, and never zero.
 float element(std::size_t key, std::size_t index) {
   constexpr std::size_t kValues = (std::size_t{1} << 24) - 1;
   return static_cast<float>((index + 7919 * key) % kValues + 1);
@@ -127,13 +127,13 @@ namespace fs = std::filesystem;
 constexpr std::size_t kPartBytes = std::size_t{4} << 20;
 constexpr std::size_t kBlockBytes = 4096;
 
-/// A file that goes with this object.
+/// A file that is removed with this object.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& path) : path_(path) {
     constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     handle_ = ::open(path.c_str(), kFlags | O_DIRECT, 0600);
-    if (handle_ < 0 && errno == EINVAL) {  // no such thing here
+    if (handle_ < 0 && errno == EINVAL) {  // the file system has no direct writes
       static_cast<void>(::unlink(path.c_str()));
       handle_ = ::open(path.c_str(), kFlags, 0600);
     }

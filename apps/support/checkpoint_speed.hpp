@@ -17,12 +17,12 @@ struct Options {
   std::size_t bytes = 0;
   int keys = 0;
   int repeats = 0;
-  std::filesystem::path directory;  ///< where the folder of the files is made
+  std::filesystem::path directory;  ///< folder in which the folder of the files is made
   bool help = false;
   bool version = false;
 };
 
-/// Errors  invalid_argument: a value that means nothing.
+/// Reads the command line. Errors  invalid_argument: a value that means nothing.
 Options parse_options(int argc, const char* const* argv);
 
 /// The text of --help.
@@ -31,13 +31,14 @@ std::string help();
 /// Weights whose every element is known, in a store.
 class Weights {
  public:
-  /// Puts them into the store. Collective.
+  /// Puts the weights into the store. Collective.
   Weights(tutti::KVStore& kv, const Options& options);
 
   /// Makes all elements zero, with one push. Collective.
   void forget(tutti::KVStore& kv) const;
 
-  /// Elements of this rank's replica that are not what was put there. Local.
+  /// The number of elements of this rank's replica that differ from the weights that were put
+  /// there. Local.
   [[nodiscard]] std::int64_t wrong(const tutti::KVStore& kv) const;
 
   [[nodiscard]] std::size_t bytes() const { return keys_.size() * count_ * sizeof(float); }

@@ -13,7 +13,7 @@ namespace po = boost::program_options;
 namespace apps {
 namespace {
 
-/// How many letters must be put in, taken out or replaced to make `right` of `left`.
+/// The number of letters that must be put in, taken out or replaced to make `right` of `left`.
 std::size_t edit_distance(const std::string& left, const std::string& right) {
   std::vector<std::size_t> row(right.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -28,7 +28,7 @@ std::size_t edit_distance(const std::string& left, const std::string& right) {
   return row.back();
 }
 
-/// ", did you mean --epochs?", or nothing where no option is near.
+/// The text ", did you mean --epochs?", or nothing where no option is near.
 std::string nearest_option(const std::string& unknown, const po::options_description& options) {
   const std::string name = unknown.substr(std::min(unknown.find_first_not_of('-'), unknown.size()));
   std::size_t least = std::max(name.size() / 3, std::size_t{1}) + 1;

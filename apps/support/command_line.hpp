@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs' command lines have in common.
+// The common parts of the programs' command lines.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -8,7 +8,7 @@
 
 namespace apps {
 
-/// One option of a command line: "name" or "name,letter", where its value goes (null: it has
+/// One option of a command line: "name" or "name,letter", the target of its value (null: it has
 /// none), and its line of --help.
 struct OptionRow {
   const char* name;
@@ -16,7 +16,7 @@ struct OptionRow {
   const char* text;
 };
 
-/// Adds these options, in this order. Takes the rows' values over.
+/// Adds these options, in this order. Takes over the values of the rows.
 void add_rows(boost::program_options::options_description& options,
               std::initializer_list<OptionRow> rows);
 

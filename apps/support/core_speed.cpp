@@ -30,8 +30,8 @@ double measure_call() {
   return since(begin) / kCalls;
 }
 
-/// Two threads that answer each other. They give the core away now and then, because there may be
-/// one alone.
+/// Measures a signal between two threads that answer each other. They give the core away now and
+/// then, because there may be only one.
 double measure_signal() {
   constexpr int kTurns = 20'000;
   constexpr int kPolls = 1000;
@@ -51,7 +51,7 @@ double measure_signal() {
   return since(begin) / kTurns;
 }
 
-/// Seconds of some sums as a call makes them, over arrays that are there already.
+/// The seconds of some sums as a call makes them, over arrays that exist already.
 double seconds_of_sums(std::size_t count, int repeats) {
   std::vector<float> left(count, 1);
   std::vector<float> right(count, 1);
@@ -64,7 +64,7 @@ double seconds_of_sums(std::size_t count, int repeats) {
   return since(begin);
 }
 
-/// Bytes per second that some threads read and write together.
+/// The bytes per second that some threads read and write together.
 double measure_sums(unsigned threads, std::size_t count, int repeats) {
   constexpr double kStreams = 3;  // two are read, one is written
   std::vector<double> seconds(threads);
@@ -90,7 +90,8 @@ CoreSpeed measure_cores() {
   CoreSpeed cores;
   cores.call = measure_call();
   cores.signal = measure_signal();
-  constexpr std::size_t kInCache = std::size_t{64} << 10;  // of three arrays, in floats
+  // Size of each of three arrays, in floats.
+  constexpr std::size_t kInCache = std::size_t{64} << 10;
   constexpr std::size_t kInMemory = std::size_t{16} << 20;
   cores.core_rate = measure_sums(1, kInCache, 400);
   cores.memory_rate = std::min(cores.core_rate, measure_sums(1, kInMemory, 3));

@@ -108,12 +108,12 @@ std::string factor_help() {
 
 namespace {
 
-/// Uniform, with mean 0 and this standard deviation.
+/// A uniform random number with mean 0 and this standard deviation.
 double uniform(Random& random, double deviation) {
   return (2.0 * random.uniform() - 1.0) * std::sqrt(3.0) * deviation;
 }
 
-/// Factors whose products of `factors` terms have a standard deviation of 1.
+/// Factors whose products, of `factors` terms, have a standard deviation of 1.
 std::vector<float> make_factors(Random& random, int rows, int factors) {
   std::vector<float> values(static_cast<std::size_t>(rows) * static_cast<std::size_t>(factors));
   const double deviation = std::pow(factors, -0.25);
@@ -151,9 +151,9 @@ namespace {
 
 const std::vector<tutti::Key> kTables = {"users", "items"};
 
-/// First factors, which only have to differ from each other; rank 0's count. They are drawn
-/// otherwise than the factors that the ratings come from: by another seed, and not by Random's own
-/// increment, which would only draw once before.
+/// The first factors, which only have to differ from each other; those of rank 0 count. They are
+/// drawn in another way than the factors that the ratings come from: with another seed, which is
+/// not Random's own increment, since that would only shift the sequence by one number.
 tutti::Tensor first_factors(int rows, int factors, std::uint64_t seed) {
   constexpr std::uint64_t kOtherwise = 0xd1b54a32d192ed03;
   tutti::Tensor table = tutti::Tensor::empty({rows, factors});
@@ -203,7 +203,7 @@ Factoriser::Factoriser(tutti::Communicator world, tutti::KVStore& store,
                                    first_factors(options.items, options.factors, seed + 1)});
 }
 
-/// Each rank takes its contiguous part of each batch.
+/// Trains one epoch. Each rank takes its contiguous part of each batch.
 FactorResult Factoriser::run_epoch(int epoch) {
   const auto batch = static_cast<std::size_t>(options_.batch_size);
   const std::size_t share = batch / static_cast<std::size_t>(world_.size());
@@ -234,7 +234,8 @@ FactorResult Factoriser::run_epoch(int epoch) {
           .store_share = store_seconds_ / seconds_};
 }
 
-/// Rows that several ratings name are pulled once, and pushed as often: the store sums them.
+/// Trains one step. Rows that several ratings name are pulled once, and pushed once for each
+/// rating: the store sums them.
 double Factoriser::step(std::span<const Rating> ratings) {
   users_.ids.clear();
   items_.ids.clear();
@@ -258,7 +259,7 @@ double Factoriser::step(std::span<const Rating> ratings) {
   return squares;
 }
 
-/// The gradients of half the squared errors.
+/// Computes the gradients of half the squared errors.
 double Factoriser::compute(std::span<const Rating> ratings) {
   const auto factors = static_cast<std::size_t>(options_.factors);
   users_.gradients.resize(ratings.size() * factors);
@@ -279,7 +280,8 @@ double Factoriser::compute(std::span<const Rating> ratings) {
   return squares;
 }
 
-/// The squared errors of this rank's share of the test ratings, straight from the replicas.
+/// The sum of squared errors of this rank's share of the test ratings, computed from the replicas
+/// themselves.
 double Factoriser::test() const {
   const auto factors = static_cast<std::size_t>(options_.factors);
   const auto users = store_.view("users");

@@ -19,22 +19,23 @@ struct FactorOptions {
   int ratings = 0;  ///< to train on; a tenth as many to test
   int epochs = 0;
   int batch_size = 0;     ///< ratings per step over all ranks
-  std::string optimizer;  ///< as tutti::optimizer::create takes it; one that updates rows
+  std::string optimizer;  ///< as for tutti::optimizer::create; one that updates rows
   std::int64_t seed = 0;
   bool help = false;
   bool version = false;
 };
 
-/// Errors  invalid_argument: any value that a job of `ranks` ranks cannot use.
+/// Reads the command line. Errors  invalid_argument: any value that a job of `ranks` ranks cannot
+/// use.
 FactorOptions parse_factor_options(int argc, const char* const* argv, int ranks);
 
-/// What the job is about to do, in a line.
+/// A line about the job that begins.
 std::string job_line(const FactorOptions& options, int ranks);
 
 /// The text of --help.
 std::string factor_help();
 
-// --- ratings that users give to items, made up ---------------------------------------------------
+// --- made-up ratings that users give to items ----------------------------------------------------
 
 struct Rating {
   std::int32_t user;
@@ -47,10 +48,11 @@ struct Ratings {
   std::vector<Rating> test;
 };
 
-/// The standard deviation of what no factors explain. The ratings' own is about 1.
+/// The standard deviation of the noise in ratings, which no factors explain. That of the ratings is
+/// about 1.
 inline constexpr double kNoise = 0.1;
 
-/// The same on every rank: a function of the options alone.
+/// Makes the ratings, the same on every rank: they depend on the options alone.
 Ratings make_ratings(const FactorOptions& options);
 
 // --- one rank's part of the factorisation --------------------------------------------------------
@@ -61,19 +63,20 @@ struct FactorResult {
   double train_rmse = 0.0;
   double test_rmse = 0.0;
   double ratings_per_second = 0.0;
-  double store_seconds = 0.0;  ///< so far, waiting for other ranks included
+  double store_seconds = 0.0;  ///< so far, in pull and push, waiting for other ranks included
   double store_share = 0.0;    ///< that part of the training time, 0 to 1
 };
 
-/// "epoch 3/10  RMSE 0.1821  test RMSE 0.1904  1231245 ratings/s  store 41.0 %"
+/// The line of an epoch: "epoch 3/10  RMSE 0.1821  test RMSE 0.1904  1231245 ratings/s  store 41.0
+/// %"
 std::string epoch_line(const FactorResult& result);
-/// "test RMSE 0.1104  1231245 ratings/s  store 1.31 s (41.0 %)"
+/// The last line: "test RMSE 0.1104  1231245 ratings/s  store 1.31 s (41.0 %)"
 std::string summary_line(const FactorResult& last);
 
-/// Order   all members but the destructor are collective.
+/// One rank's part of the factorisation. Order   all members but the destructor are collective.
 class Factoriser {
  public:
-  /// The tables are the store's keys "users" and "items".
+  /// Keeps the tables under the store's keys "users" and "items".
   Factoriser(tutti::Communicator world, tutti::KVStore& store, const FactorOptions& options,
              const Ratings& ratings);
 
@@ -88,7 +91,7 @@ class Factoriser {
     std::vector<float> gradients{};  ///< a row per rating
   };
 
-  /// Returns the sum of squared errors.
+  /// Trains one step; returns the sum of squared errors.
   double step(std::span<const Rating> ratings);
   [[nodiscard]] double compute(std::span<const Rating> ratings);
   [[nodiscard]] double test() const;

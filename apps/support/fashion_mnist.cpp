@@ -17,7 +17,8 @@ namespace apps {
 
 namespace {
 
-// Refused before any allocation: a damaged header would otherwise ask for terabytes.
+// Larger arrays are refused before any allocation: a damaged header would otherwise ask for
+// terabytes.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 31;
 
 struct CloseGzip {
@@ -34,7 +35,7 @@ class GzipReader {
     gzbuffer(file_.get(), 1U << 18);
   }
 
-  /// Bytes read; fewer than asked only at the end of the data.
+  /// Reads bytes; returns their number, which is smaller than asked only at the end of the data.
   std::size_t read(std::span<std::uint8_t> target) {
     std::size_t done = 0;
     while (done < target.size()) {
@@ -53,7 +54,7 @@ class GzipReader {
     if (got < target.size()) throw_truncated(target.size(), what, got);
   }
 
-  /// Grows with the data: a header may announce what is not there.
+  /// Reads data into memory that grows with it: a header may announce data that is not there.
   std::vector<std::uint8_t> read_data(std::size_t count) {
     constexpr std::size_t kFirst = std::size_t{1} << 20;
     std::vector<std::uint8_t> bytes;
@@ -174,7 +175,7 @@ FashionMnist load_fashion_mnist(const std::filesystem::path& directory, std::siz
   try {
     return {load_set(directory, "train", limit), load_set(directory, "t10k", limit)};
   } catch (const tutti::Error& error) {
-    // To the program's user the data are an argument: what --data names is not what it should be.
+    // To the program's user the data are an argument: --data names a folder with wrong data.
     throw tutti::Error(tutti::ErrorCode::invalid_argument,
                        std::string(error.what()) +
                            " (--data names the folder of the four files; Debian and Ubuntu have "

@@ -25,6 +25,8 @@ struct IdxArray {
 
 /// Reads a whole IDX file.
 /// Errors  io: it cannot be opened or read. corrupt_file: it is truncated, its gzip checksum is
+///         wrong, it is no IDX file of bytes with `rank` extents, or more bytes follow the data.
+///         Every text starts with the file's path.
 ///         wrong, it is no IDX file of bytes with `rank` extents, or something follows the data.
 ///         Every text starts with the file's path.
 IdxArray read_idx(const std::filesystem::path& path, std::size_t rank);
@@ -32,7 +34,8 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t rank);
 inline constexpr int kImagePixels = 28 * 28;
 inline constexpr int kImageClasses = 10;
 
-/// Over the training pixels, in [0, 1]; images enter the network as (pixel - mean) / deviation.
+/// Mean and deviation of the training pixels, in [0, 1]; images enter the network as (pixel - mean)
+/// / deviation.
 inline constexpr float kPixelMean = 0.2860F;
 inline constexpr float kPixelDeviation = 0.3530F;
 

@@ -12,8 +12,8 @@ namespace apps {
 
 namespace {
 
-/// Seconds that all processors together were busy since the machine has started; negative if that
-/// cannot be read. See proc(5).
+/// The seconds for which all processors together have been busy since the machine started; negative
+/// if that cannot be read. See proc(5).
 double busy_seconds() {
   std::ifstream file("/proc/stat");
   std::string name;

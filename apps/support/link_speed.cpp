@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 constexpr int kTag = 7;
 constexpr std::size_t kSmall = 8;
-constexpr std::size_t kOneSegment = 1000;  // of TCP's
+constexpr std::size_t kOneSegment = 1000;  // bytes in one segment of TCP
 constexpr std::size_t kPiece = 32768;
 constexpr std::size_t kLargest = 1 << 20;
 
@@ -61,8 +61,8 @@ class End {
     check_mpi(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
     return flag != 0;
   }
-  /// As the library waits: it polls for a while, then leaves the core to others between two polls.
-  /// Returns how long the poll took that found it done.
+  /// Waits as the library does: polls for a while, then leaves the core to others between two
+  /// polls. Returns the time of the poll that found the request done.
   static double wait(MPI_Request& request) {
     constexpr auto kSpin = microseconds(20);
     const auto begin = Clock::now();
@@ -80,7 +80,7 @@ class End {
     MPI_Request request = receive(bytes);
     return wait(request);
   }
-  /// There and back; the first end's time.
+  /// Sends a message there and back; returns the first end's time.
   double round_trip(std::size_t bytes) {
     const auto begin = Clock::now();
     if (first_) {
@@ -92,8 +92,9 @@ class End {
     }
     return seconds_since(begin);
   }
-  /// Messages in both directions at once, of which some are under way; seconds of a message, the
-  /// median over groups of them: a rank that was kept from its core for a while does not count.
+  /// Sends messages in both directions at once, with some of them under way. Returns the seconds of
+  /// a message, the median over groups of them: a rank that was kept from its core for a while does
+  /// not count.
   double stream(std::size_t bytes, std::size_t messages) {
     constexpr std::size_t kUnderWay = 16;
     std::vector<MPI_Request> requests(2 * kUnderWay, MPI_REQUEST_NULL);
@@ -125,13 +126,13 @@ class End {
 };
 
 struct Small {
-  double half = 0;  ///< of a round trip
+  double half = 0;  ///< half of a round trip
   double send = 0;
   double receive = 0;
 };
 
-/// Round trips with pauses between, in which a link that lets bursts through comes to rest again,
-/// and the core does not: between two calls a program computes.
+/// Measures round trips with pauses between them, in which a link that lets bursts through comes to
+/// rest again, and the core does not: between two calls a program computes.
 Small small_messages(End& end) {
   constexpr int kTrips = 500;
   constexpr auto kPause = microseconds(300);
@@ -152,7 +153,7 @@ Small small_messages(End& end) {
   return {median(trips) / 2, median(sends), median(receives)};
 }
 
-/// The median of several: one such series differs from the next by a fifth.
+/// The median of several series of round trips, one of which differs from the next by a fifth.
 Small small_messages_of_several(End& end) {
   constexpr int kSeries = 7;
   std::vector<Small> all;
@@ -188,8 +189,8 @@ std::size_t eager_limit(End& end) {
   return eager;
 }
 
-/// Round trips one right after the other, until they take as long as the link needs for them: the
-/// median over groups.
+/// The time of round trips one right after the other, in which the link limits them: the median
+/// over groups.
 double saturated_trip(End& end, std::size_t bytes) {
   constexpr int kTrips = 4000;
   constexpr int kOfGroup = 100;
@@ -203,7 +204,7 @@ double saturated_trip(End& end, std::size_t bytes) {
   return median(times);
 }
 
-/// How long a message and its answer take that come to a link at rest.
+/// The time of messages and their answer on a link that was at rest.
 double from_rest(End& end, std::size_t bytes, std::size_t messages) {
   constexpr int kTimes = 11;
   std::vector<double> times;
@@ -219,7 +220,8 @@ double from_rest(End& end, std::size_t bytes, std::size_t messages) {
   return median(times);
 }
 
-/// What the first end takes to look at a message that has not come, and to give its core on.
+/// The time in which the first end looks at a message that has not come, and with `gives_on` gives
+/// its core away.
 double seconds_of_look(End& end, bool gives_on) {
   constexpr int kLooks = 3000;
   if (!end.is_first()) {
@@ -249,7 +251,7 @@ LinkSpeed measure_ends(End& end) {
   link.eager_bytes = eager_limit(end);
   constexpr std::size_t kMessages = 256;
   link.port_rate = static_cast<double>(kPiece) / end.stream(kPiece, kMessages);
-  // Where round trips take longer than they would one by one, the link is what they wait for.
+  // Where round trips take longer than they would one by one, they wait for the link.
   const double trip = saturated_trip(end, kOneSegment);
   const double header = trip * link.port_rate - static_cast<double>(kOneSegment);
   const bool is_saturated = trip > 1.2 * 2 * small.half && header < kOneSegment;
@@ -262,7 +264,7 @@ LinkSpeed measure_ends(End& end) {
   return link;
 }
 
-/// Until everybody has come here: asleep, or polling as the library does.
+/// Waits until all ranks have called this: asleep, or polling as the library does.
 void meet(MPI_Comm comm, bool asleep) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");

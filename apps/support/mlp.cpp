@@ -131,7 +131,7 @@ double Mlp::loss(const Batch& batch) {
 double Mlp::gradients(const Batch& batch, const std::function<void(int)>& done, double loss_scale) {
   const double summed_loss = loss(batch);
   const int size = static_cast<int>(batch.indices.size());
-  const float* above = activation(num_layers());  // the logits' delta by now
+  const float* above = activation(num_layers());  // which has become the logits' delta
   if (loss_scale != 1) {
     const std::int64_t count = std::int64_t{size} * layers_.back().outputs;
     tutti::view(activation(num_layers()), {count}, device()) *= loss_scale;
@@ -161,7 +161,7 @@ int Mlp::count_correct(const LabelledImages& images, std::size_t first, std::siz
   return correct;
 }
 
-#if !defined(APPS_WITH_CUDA)  // else mlp_gpu.cu has it
+#if !defined(APPS_WITH_CUDA)  // else mlp_gpu.cu defines it
 std::unique_ptr<MlpArithmetic> gpu_arithmetic(tutti::Device device, int /*pixels*/,
                                               int /*max_batch*/) {
   throw tutti::Error(tutti::ErrorCode::invalid_argument,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A multilayer perceptron: dense layers with ReLU between them, softmax cross-entropy at the end.
 //
-// It owns no weights: they and their gradients lie where the caller says, for example in a store.
+// The network owns no weights: they and their gradients lie where the caller says, for example in a
+// store.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,10 @@
 
 namespace apps {
 
-/// Where it computes: the CPU, by one of the variants of its kernels, or a GPU.
-/// The functions of MlpKernels, on memory of device(). Labels, images and indices are the cpu's; a
-/// layer's parameters and gradients are where the activations are.
+/// The arithmetic of a network on one device: on the CPU, by one of the variants of its kernels, or
+/// on a GPU. Its functions are those of MlpKernels, on memory of device(). Labels, images and
+/// indices are in the CPU's memory; a layer's parameters and gradients are where the activations
+/// are.
 class MlpArithmetic {
  public:
   virtual ~MlpArithmetic() = default;
@@ -43,16 +45,18 @@ class MlpArithmetic {
 
 std::unique_ptr<MlpArithmetic> cpu_arithmetic(const MlpKernels& kernels);
 
-/// With cuBLAS, in the device's stream. `pixels` and `max_batch` are the largest of all calls.
+/// Arithmetic on a GPU, with cuBLAS, in the device's stream. `pixels` and `max_batch` are the
+/// largest of all calls.
 /// Errors  invalid_argument: a build without CUDA, a machine without cuBLAS.
 std::unique_ptr<MlpArithmetic> gpu_arithmetic(tutti::Device device, int pixels, int max_batch);
 
-/// Every variant that was compiled, the fastest first; the last one runs anywhere.
+/// All variants that were compiled, the fastest first; the last one runs on every processor.
 std::span<const MlpKernels* const> all_kernels() noexcept;
-/// The first of them that this processor can run.
+/// The first variant that this processor can run.
 const MlpKernels& best_kernels() noexcept;
 
-/// Where one layer's parameters are read and its gradients are written; row-major.
+/// The memory of one layer's parameters, which are read, and of its gradients, which are written;
+/// row-major.
 struct LayerMemory {
   const float* weight;  ///< [outputs][inputs]
   const float* bias;    ///< [outputs]
@@ -77,17 +81,17 @@ class Mlp {
   [[nodiscard]] int num_layers() const noexcept { return static_cast<int>(layers_.size()); }
   [[nodiscard]] tutti::Device device() const { return arithmetic_->device(); }
 
-  /// The memory may change its content between calls, but not its address.
+  /// Sets a layer's memory, which may change its content between calls, but not its address.
   void bind(int layer, const LayerMemory& memory);
 
   /// Writes all gradients, summed over the batch; returns the loss, summed over the batch.
-  /// `done(layer)` is called when a layer's gradients are there, the last layer's first, and its
+  /// `done(layer)` is called when a layer's gradients are complete, the last layer's first, and its
   /// weights are read no more. The gradients are those of the loss times `loss_scale`.
   double gradients(const Batch& batch, const std::function<void(int)>& done = {},
                    double loss_scale = 1);
   /// The loss alone, summed over the batch.
   double loss(const Batch& batch);
-  /// How many of the labels of images first .. last-1 it predicts.
+  /// The number of images first .. last-1 whose labels the network predicts.
   int count_correct(const LabelledImages& images, std::size_t first, std::size_t last);
 
  private:
@@ -100,11 +104,11 @@ class Mlp {
   }
 
   std::unique_ptr<MlpArithmetic> arithmetic_;
-  std::vector<std::uint8_t> labels_;    // the batch's
-  std::vector<std::uint32_t> indices_;  // count_correct's batch
+  std::vector<std::uint8_t> labels_;    // labels of the batch
+  std::vector<std::uint32_t> indices_;  // indices of count_correct's batch
   std::vector<DenseLayer> layers_;
   std::vector<DenseGradient> gradients_;
-  std::vector<tutti::Tensor> activations_;  // [0] is the input, [i + 1] what layer i gives
+  std::vector<tutti::Tensor> activations_;  // [0] is the input, [i + 1] the output of layer i
   std::vector<tutti::Tensor> deltas_;       // for the hidden activations; [0] is never needed
 };
 

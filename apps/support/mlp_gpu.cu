@@ -40,7 +40,7 @@ __global__ void mask_by_relu(const float* activation, std::size_t count, float* 
   if (i < count && !(activation[i] > 0.0F)) delta[i] = 0.0F;
 }
 
-/// One thread per output: the sum over the batch, in its order.
+/// Sums over the batch, in its order, with one thread per output.
 __global__ void sum_rows(const float* delta, int outputs, int batch, float* bias) {
   const int output = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (output >= outputs) return;
@@ -49,7 +49,7 @@ __global__ void sum_rows(const float* delta, int outputs, int batch, float* bias
   bias[output] = sum;
 }
 
-/// One thread per row: few classes, many rows.
+/// One thread per row, because there are few classes and many rows.
 __global__ void softmax_delta(int batch, int classes, const std::uint8_t* labels, float* logits,
                               float* losses) {
   const int row = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
@@ -90,7 +90,7 @@ void check(cudaError_t status, const char* call) {
                      std::string(call) + ": " + cudaGetErrorString(status));
 }
 
-/// The four functions of it that are used. A program has no entry for the library, so that it
+/// The four functions of cuBLAS that are used. The program does not link the library, so that it
 /// starts where there is none.
 class Cublas {
  public:
@@ -111,7 +111,7 @@ class Cublas {
     const float* data;
     int leading;
   };
-  /// c [m][n], column-major and dense, = a * b over k.
+  /// Computes c = a * b, where c is [m][n], column-major and dense, and the sums are over k.
   void multiply(cudaStream_t stream, std::array<int, 3> mnk, Operand a, Operand b, float* c) {
     const float one = 1.0F;
     const float zero = 0.0F;
@@ -236,7 +236,7 @@ class GpuArithmetic final : public MlpArithmetic {
     return static_cast<cudaStream_t>(tutti::stream_of(device_));
   }
 
-  /// The first elements of a tensor, in the stream's turn; `from` may be reused at once.
+  /// Copies to the first elements of a tensor, in the stream's turn; `from` may be reused at once.
   void upload(const std::uint8_t* from, std::size_t count, tutti::Tensor& to) {
     const tutti::Shape shape{static_cast<std::int64_t>(count)};
     tutti::TensorView(to.bytes(), shape, tutti::DType::uint8, device_)
@@ -254,7 +254,7 @@ class GpuArithmetic final : public MlpArithmetic {
 
   tutti::Device device_;
   Cublas cublas_;
-  tutti::Tensor gathered_;  // the batch's images, on the cpu
+  tutti::Tensor gathered_;  // images of the batch, on the CPU
   tutti::Tensor images_;
   tutti::Tensor labels_;
   tutti::Tensor rows_;  // a number for each row of the batch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled several times: APPS_KERNELS is the namespace of this variant, and Eigen's namespace is
-// renamed with it, so that the linker never merges instantiations for different instruction sets.
+// The kernels of one instruction set. This file is compiled several times: APPS_KERNELS is the
+// namespace of this variant, and Eigen's namespace is renamed with it, so that the linker never
+// merges instantiations for different instruction sets.
 #define APPS_JOIN_TWICE(left, right) left##right
 #define APPS_JOIN(left, right) APPS_JOIN_TWICE(left, right)
 #define Eigen APPS_JOIN(Eigen_, APPS_KERNELS)  // NOLINT: the namespace of another library

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of a multilayer perceptron, compiled once per instruction set.
+// The arithmetic of a multilayer perceptron, compiled once for each instruction set.
 //
 // Matrices are dense and row-major: activations [batch][features], weights [outputs][inputs].
-// Plain pointers and no std:: templates: whatever the variants share by name, a linker may take
-// from any of them, and a std:: function compiled for AVX-512 must not end up in the rest of the
+// Plain pointers and no std:: templates: the linker may take any variant's copy of a function that
+// they share by name, and a std:: function compiled for AVX-512 must not end up in the rest of the
 // program.
 #pragma once
 
@@ -19,7 +19,7 @@ struct DenseLayer {
   bool relu;            ///< the activation is max(0, x); else it is x
 };
 
-/// Where the sums over a batch go.
+/// The targets of sums over a batch.
 struct DenseGradient {
   float* weight;
   float* bias;
@@ -34,10 +34,10 @@ struct PixelRows {
   float shift;
 };
 
-/// One variant. All functions take `batch` rows.
+/// One variant of the kernels. All functions take `batch` rows.
 struct MlpKernels {
   const char* name;
-  /// Can this processor run it? Ask before any other function of the variant is called.
+  /// True if this processor can run it. Call it before any other function of the variant.
   bool (*supported)();
   void (*load)(const PixelRows& rows, int batch, float* output);
   void (*forward)(const DenseLayer& layer, int batch, const float* input, float* output);

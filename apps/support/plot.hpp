@@ -8,12 +8,12 @@
 
 namespace apps {
 
-/// Before long work: asks plot.py whether it can draw, unless `picture` is empty.
+/// Called before long work: asks plot.py whether it can draw, unless `picture` is empty.
 /// Local. Errors  invalid_argument: python3 or matplotlib is missing; the text says how to get it.
 void check_plot(const std::filesystem::path& picture);
 
 /// Draws the results of a program's --json; nothing if `picture` is empty. Local.
-/// Errors  io: the script failed; the text names PICTURE.json, which has the results then.
+/// Errors  io: the script failed; the text names PICTURE.json, which then has the results.
 void draw_plot(const std::filesystem::path& picture, const std::string& json);
 
 }  // namespace apps

@@ -21,14 +21,14 @@ namespace {
 
 constexpr int kDefaultColumns = 80;
 
-// Where a process's standard output goes: "/dev/pts/3", "/home/me/log.txt", "pipe:[4711]"; "" if
+// The target of a process's standard output: "/dev/pts/3", "/home/me/log.txt", "pipe:[4711]"; "" if
 // that is unknown.
 std::string stdout_of(pid_t process) {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/" + std::to_string(process) + "/fd/1", error);
 }
 
-// 0 if it is unknown.
+// The parent of a process; 0 if it is unknown.
 pid_t parent_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -37,8 +37,9 @@ pid_t parent_of(pid_t process) {
   return 0;
 }
 
-// Shells and tools between the launcher and this program have the same output as this program; the
-// first ancestor that has another one is the launcher.
+// True if the launcher's output is a terminal. Shells and tools between the launcher and this
+// program have the same output as this program; the first ancestor that has another one is the
+// launcher.
 bool launcher_is_watched() {
   const std::string own = stdout_of(getpid());
   for (pid_t ancestor = getppid(); ancestor > 0; ancestor = parent_of(ancestor)) {
@@ -67,7 +68,7 @@ int terminal_columns() {
 namespace {
 
 constexpr std::chrono::milliseconds kRedrawInterval{100};
-constexpr int kMinBar = 5;  // cells; on a narrower terminal the text stands alone
+constexpr int kMinBar = 5;  // cells; a narrower terminal shows the text alone
 constexpr int kMaxBar = 40;
 
 double seconds_left(const Progress& progress) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training job shows: a bar that is redrawn on a terminal, plain lines in a batch log.
+// The progress of a training job: a bar that is redrawn on a terminal, plain lines in a batch log.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@ namespace apps {
 /// its own output goes to a file, so that under mpirun the launcher's output decides.
 bool stdout_is_watched();
 
-/// Columns of the terminal at standard output; 80 if it does not say.
+/// Columns of the terminal at standard output; 80 if they are unknown.
 int terminal_columns();
 
-/// Runs from its construction.
+/// A watch that runs from its construction.
 class Stopwatch {
  public:
   [[nodiscard]] double seconds() const {
@@ -41,35 +41,37 @@ struct EpochResult {
   double loss = 0.0;
   double accuracy = 0.0;
   double images_per_second = 0.0;
-  double store_seconds = 0.0;  ///< so far, waiting for other ranks included
+  double store_seconds = 0.0;  ///< so far, in the store, waiting for other ranks included
   double store_share = 0.0;    ///< that part of the training time, 0 to 1
 };
 
-/// One line without a line end, shorter than `columns`:
-/// "epoch 3/10 [#####-----]  50 %  31245 images/s  loss 0.3421  ETA 0:12"
+/// The line of an epoch under way, without a line end, shorter than `columns`: "epoch 3/10
+/// [#####-----]  50 %  31245 images/s  loss 0.3421  ETA 0:12"
 std::string bar_line(const Progress& progress, int columns);
 
 /// A bar for any work: "HEAD [#####-----]TAIL", of which `part`, 0 to 1, is done.
 std::string bar_line(const std::string& head, double part, const std::string& tail, int columns);
 
-/// "epoch 3/10  loss 0.3421  test accuracy 0.8712  31245 images/s  store 4.2 %"
+/// The line of an epoch: "epoch 3/10  loss 0.3421  test accuracy 0.8712  31245 images/s  store 4.2
+/// %"
 std::string epoch_line(const EpochResult& result);
 
-/// "test accuracy 0.8712  31245 images/s  store 0.83 s (4.2 %)"
+/// The last line: "test accuracy 0.8712  31245 images/s  store 0.83 s (4.2 %)"
 std::string summary_line(const EpochResult& last);
 
-/// "test accuracy 0.8712  nothing was left to train", of a run that goes on after its end.
+/// The last line of a run that was complete already: "test accuracy 0.8712  nothing was left to
+/// train"
 std::string done_already_line(double accuracy);
 
-/// "0:07", "12:34", "1:02:03".
+/// A duration as text: "0:07", "12:34", "1:02:03".
 std::string duration_text(double seconds);
 
-/// The live line. Draws nothing unless `enabled`.
+/// A line that is redrawn. Draws nothing unless `enabled`.
 class ProgressBar {
  public:
   explicit ProgressBar(bool enabled) : enabled_(enabled) {}
 
-  /// True at most ten times a second: ask before gathering what show() needs.
+  /// True at most ten times a second. Ask it before gathering the facts for show().
   [[nodiscard]] bool due();
   void show(const Progress& progress);
   void show(const std::string& line);

@@ -9,15 +9,17 @@
 namespace apps {
 namespace {
 
-// Streams of one seed: those of different indices differ, because next() maps no two states to one
-// number. Two seeds share some: that of seed 1 and index 2 is that of seed 2 and index 1. Runs that
-// are to be independent of each other take seeds that are no numbers of epochs.
+// A stream of random numbers. Streams of one seed and different indices differ, because next() maps
+// no two states to one number. Two seeds share some streams: that of seed 1 and index 2 is that of
+// seed 2 and index 1. Runs that are to be independent of each other take seeds that are no numbers
+// of epochs.
 Random stream(std::uint64_t seed, std::uint64_t index) {
   Random seeds(seed);
   return Random(seeds.next() ^ Random(index).next());
 }
 
-constexpr std::uint64_t kWeightStreams = std::uint64_t{1} << 32;  // epochs have the ones below
+// The streams below are those of epochs.
+constexpr std::uint64_t kWeightStreams = std::uint64_t{1} << 32;
 
 }  // namespace
 

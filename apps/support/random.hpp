@@ -9,25 +9,26 @@
 
 namespace apps {
 
-/// SplitMix64. Source: Steele, Lea, Flood, OOPSLA 2014.
+/// A generator of random numbers, SplitMix64. Source: Steele, Lea, Flood, OOPSLA 2014.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
   std::uint64_t next() noexcept;
-  /// Uniform in [0, bound); bound > 0.
+  /// A random number, uniform in [0, bound); bound > 0.
   std::uint32_t below(std::uint32_t bound) noexcept;
-  /// Uniform in (0, 1].
+  /// A random number, uniform in (0, 1].
   double uniform() noexcept;
 
  private:
   std::uint64_t state_;
 };
 
-/// 0 .. count-1 in the order of one epoch: a function of the seed and the epoch alone, so that any
-/// number of ranks visits the images in the same order.
+/// Puts 0 .. count-1 into the order of one epoch, which depends on the seed and the epoch alone, so
+/// that any number of ranks visits the images in the same order.
 void shuffle_epoch(std::uint64_t seed, int epoch, std::vector<std::uint32_t>& order);
 
-/// He initialisation: normal with variance 2 / inputs. `layer` makes each layer's values its own.
+/// Fills weights by He initialisation: normal with variance 2 / inputs. `layer` gives each layer
+/// values of its own.
 void fill_he_normal(std::uint64_t seed, int layer, int inputs, std::span<float> weight);
 
 }  // namespace apps

@@ -9,13 +9,13 @@
 namespace apps {
 namespace {
 
-/// The shortest text that is read back as the same number.
+/// The shortest text that reads back as the same number.
 std::string exact(double number) {
   char text[32];
   return {text, std::to_chars(std::begin(text), std::end(text), number).ptr};
 }
 
-/// The options that the weights depend on, by the names of the command line.
+/// The options on which the weights depend, by the names of the command line.
 tutti::Metadata identity_of(const TrainOptions& options) {
   std::string hidden;
   for (const int width : options.hidden) {
@@ -59,7 +59,7 @@ tutti::Metadata to_metadata(const Position& position, const TrainOptions& option
   metadata["epoch"] = std::to_string(position.epoch);
   metadata["step"] = std::to_string(position.step);
   metadata["loss"] = exact(position.loss);
-  metadata["ranks"] = std::to_string(ranks);  // for people: any number can go on
+  metadata["ranks"] = std::to_string(ranks);  // for people: any number of ranks can continue
   return metadata;
 }
 

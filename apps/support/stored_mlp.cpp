@@ -11,7 +11,8 @@
 namespace apps {
 namespace {
 
-// Tests are forward passes alone; small shares of a batch would make them slow.
+// Images of a batch in tests, which are forward passes alone; small shares of a batch would make
+// them slow.
 constexpr std::size_t kTestBatch = 256;
 
 std::unique_ptr<MlpArithmetic> arithmetic_on(tutti::Device device, int pixels, int max_batch) {
@@ -39,7 +40,7 @@ StoredMlp::StoredMlp(tutti::KVStore& store, const std::vector<int>& widths, std:
       network_(widths, static_cast<int>(std::max(max_batch, kTestBatch)),
                arithmetic_on(device, widths.front(),
                              static_cast<int>(std::max(max_batch, kTestBatch)))) {
-  std::vector<tutti::Tensor> initial;  // rank 0's values win
+  std::vector<tutti::Tensor> initial;  // rank 0's values count
   const auto add = [&](const std::string& name, const tutti::Shape& shape) -> tutti::Tensor& {
     keys_.emplace_back(name);
     gradients_.push_back(device.kind == tutti::DeviceKind::cpu
@@ -61,7 +62,7 @@ StoredMlp::StoredMlp(tutti::KVStore& store, const std::vector<int>& widths, std:
   bind();
 }
 
-/// The first layer's weights are needed first in the next step.
+/// Pushes layers with priorities: the first layer's weights are needed first in the next step.
 double StoredMlp::compute_and_push(const Batch& share) {
   return network_.gradients(share, [&](int layer) {
     const auto weight = static_cast<std::size_t>(layer) * 2;
@@ -76,7 +77,8 @@ void StoredMlp::await_pushes() {
   pushes_.clear();
 }
 
-/// A replica keeps its address for the store's whole life; only its content changes.
+/// Binds the network to the replicas. A replica keeps its address for the store's whole life; only
+/// its content changes.
 void StoredMlp::bind() {
   for (int layer = 0; layer < network_.num_layers(); ++layer) {
     const auto weight = static_cast<std::size_t>(layer) * 2;

@@ -20,7 +20,7 @@ namespace apps {
 class StoredMlp {
  public:
   /// Makes the keys fc1.weight, fc1.bias, fc2.weight, ... with He's initial weights, on the device
-  /// that is also computed on. Collective.
+  /// that also computes. Collective.
   StoredMlp(tutti::KVStore& store, const std::vector<int>& widths, std::size_t max_batch,
             std::int64_t seed, tutti::Device device);
 
@@ -29,8 +29,8 @@ class StoredMlp {
   /// Computes the gradients of this rank's share of a batch; returns its loss, summed.
   /// The gradients are scaled by the store's loss scale.
   double compute(const Batch& share) { return network_.gradients(share, {}, store_.loss_scale()); }
-  /// compute() that begins to push each layer's gradients as soon as they are there. On a cpu.
-  /// Collective.
+  /// Like compute(), but begins to push each layer's gradients as soon as they are complete. On a
+  /// CPU. Collective.
   double compute_and_push(const Batch& share);
   /// Returns when these pushes have updated the weights. Collective.
   void await_pushes();
@@ -38,20 +38,21 @@ class StoredMlp {
   /// Collective.
   void push() { store_.push(keys_, gradients_); }
 
-  /// How many of images first .. last-1 the network gets right.
+  /// The number of images first .. last-1 that the network gets right.
   int count_correct(const LabelledImages& images, std::size_t first, std::size_t last) {
     return network_.count_correct(images, first, last);
   }
 
  private:
-  /// The network reads the store's weights, and writes gradients, in place from now on.
+  /// Makes the network read the store's weights, and write gradients, in place.
   void bind();
 
   tutti::KVStore& store_;
   Mlp network_;
   std::vector<tutti::Key> keys_;
-  std::vector<tutti::Tensor> gradients_;  // on a cpu in the store's memory: a push copies nothing
-  std::vector<tutti::Pending> pushes_;    // under way
+  // On a CPU in the store's memory, where a push copies nothing.
+  std::vector<tutti::Tensor> gradients_;
+  std::vector<tutti::Pending> pushes_;  // under way
 };
 
 }  // namespace apps

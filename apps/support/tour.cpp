@@ -20,7 +20,7 @@ namespace {
 constexpr int kWrongResult = 3;
 constexpr double kTolerance = 1e-6;  // float32 sums of -0.1, and 3 + 0.01 * 5
 
-// The shortest digits that give the same float32 again.
+// The fewest digits that read back as the same float32.
 std::string number_text(float number) {
   std::array<char, 32> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;

@@ -19,7 +19,7 @@ std::vector<tutti::Tensor> on_devices(int count, double value);
 std::vector<std::vector<tutti::Tensor>> on_devices_per_key(std::size_t keys, int count,
                                                            double value);
 
-/// What --help or --version prints; empty if neither is given.
+/// The output of --help or --version; empty if neither is given.
 /// Errors  invalid_argument: any other argument.
 std::string tour_text(int argc, const char* const* argv);
 
@@ -31,11 +31,11 @@ class Narrator {
   /// Only the rank that `prints` writes lines; all ranks check.
   explicit Narrator(bool prints) : prints_(prints) {}
 
-  /// A new store: its type, and whose it is.
+  /// Begins a new store: shows its type, and which ranks have it.
   void heading(const tutti::KVStore& kv);
-  /// The call that comes next.
+  /// Shows the call that comes next.
   void call(const std::string& text);
-  /// What an updater does first: "update on key: 3".
+  /// Shows that an updater begins: "update on key: 3".
   void update(const tutti::Key& key);
   /// Shows a value, all of whose elements must be `expected`.
   void value(const tutti::ConstTensorView& shown, double expected);

@@ -152,7 +152,7 @@ void check(const TrainOptions& options, int ranks) {
   check(options.checkpoint);
 }
 
-/// The store's alone, and of whole pushes of exact gradients.
+/// Checks options that scale gradients, which need one push of all gradients, uncompressed.
 void check_scaling(const TrainOptions& options, const tutti::OptimizerOptions& optimizer) {
   if (!optimizer.clip_global_norm && !optimizer.loss_scale) return;
   const std::string what = "clip_global_norm and loss_scale are for ";
@@ -162,7 +162,7 @@ void check_scaling(const TrainOptions& options, const tutti::OptimizerOptions& o
           "--optimizer: " + what + "exact gradients; leave them out with --compression");
 }
 
-/// --learning-rate, --momentum and these are more options of --optimizer.
+/// Adds --learning-rate, --momentum and these to the options of --optimizer.
 void complete_optimizer(TrainOptions& options, const po::variables_map& values) {
   for (const char* name : {"learning-rate", "momentum", "clip-global-norm", "loss-scale"}) {
     if (!values.contains(name)) continue;
@@ -252,7 +252,7 @@ std::string train_help() {
 
 namespace {
 
-/// "rescale_grad=0.5": sums of so many things become means.
+/// The option that makes means of sums of so many values: "rescale_grad=0.5".
 std::string mean_of(int count) {
   char rescale[32];
   const auto end = std::to_chars(rescale, rescale + sizeof rescale, 1.0 / count).ptr;

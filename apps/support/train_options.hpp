@@ -14,10 +14,11 @@
 
 namespace apps {
 
-/// Where a training run saves itself, how often, and whether it goes on from there.
+/// Checkpoints of a training run: their folder, how often it saves itself, and whether it continues
+/// from there.
 struct CheckpointOptions {
-  std::filesystem::path directory;  ///< empty: nothing is saved
-  int every = 0;                    ///< steps; 0: at the end of each epoch
+  std::filesystem::path directory;  ///< empty: the run saves nothing
+  int every = 0;                    ///< steps between saves; 0: at the end of each epoch
   std::string resume;               ///< auto, never or must
 
   [[nodiscard]] bool is_on() const { return !directory.empty(); }
@@ -26,7 +27,8 @@ struct CheckpointOptions {
 void add_checkpoint_options(boost::program_options::options_description& all,
                             CheckpointOptions& options);
 
-/// Errors  invalid_argument: values that mean nothing, or nothing without a directory.
+/// Errors  invalid_argument: values that mean nothing, or options of checkpoints without a
+///         directory.
 void check(const CheckpointOptions& options);
 
 struct TrainOptions {
@@ -34,9 +36,9 @@ struct TrainOptions {
   int epochs = 0;
   int batch_size = 0;  ///< images per step over all ranks
   std::string kvstore;
-  std::string device;       ///< "cpu" or "gpu": where the network and its weights are
-  std::string optimizer;    ///< as tutti::optimizer::create takes it
-  std::string compression;  ///< as tutti::compression::create takes it
+  std::string device;       ///< "cpu" or "gpu": the place of the network and its weights
+  std::string optimizer;    ///< as for tutti::optimizer::create
+  std::string compression;  ///< as for tutti::compression::create
   std::int64_t seed = 0;
   std::vector<int> hidden;  ///< widths of the hidden layers
   int limit = 0;            ///< 0: all images
@@ -45,11 +47,12 @@ struct TrainOptions {
   bool help = false;
   bool version = false;
 
-  [[nodiscard]] std::vector<int> widths() const;  ///< all layers': {784, 256, 128, 10}
+  [[nodiscard]] std::vector<int> widths() const;  ///< all layers: {784, 256, 128, 10}
   [[nodiscard]] bool one_process() const { return kvstore == "local" || kvstore == "device"; }
 };
 
-/// Errors  invalid_argument: any value that a job of `ranks` ranks cannot use.
+/// Reads the command line. Errors  invalid_argument: any value that a job of `ranks` ranks cannot
+/// use.
 TrainOptions parse_train_options(int argc, const char* const* argv, int ranks);
 
 /// Errors  invalid_argument: the training set has fewer images than one batch.
@@ -57,14 +60,14 @@ void check_data(const TrainOptions& options, std::size_t images);
 /// Errors  invalid_argument: the training diverged.
 void check_loss(double loss, int epoch);
 
-/// What the job is about to do, in a line.
+/// A line about the job that begins.
 std::string job_line(const TrainOptions& options, int ranks);
 
 /// The texts of --help and --version.
 std::string train_help();
 std::string train_version();
 
-/// The store's optimizer. The gradients that it takes are sums over the global batch.
+/// The store's optimizer, for gradients that are sums over the global batch.
 std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options);
 
 /// Cosine decay of a learning rate to zero over the job, in one step per epoch.

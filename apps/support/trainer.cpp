@@ -45,7 +45,7 @@ std::string Trainer::resume() {
     return {};
   }
   world_.agree([&] { position_ = position_in(loaded.metadata, options_); });
-  if (world_.rank() != 0) position_.loss = 0.0;  // rank 0 carries all ranks' part
+  if (world_.rank() != 0) position_.loss = 0.0;  // rank 0 has the part of all ranks
   resumed_loss_ = position_.loss;
   return resumed_line(loaded, options_);
 }
@@ -81,7 +81,7 @@ std::optional<EpochResult> Trainer::run_epoch() {
                      .store_share = store_seconds_ / seconds_};
 }
 
-/// The rest of the epoch under way, or what there is time for.
+/// Trains for the rest of the epoch under way, or until the job is asked to stop.
 void Trainer::train() {
   Stopwatch watch;
   while (position_.step < steps_per_epoch()) {
@@ -108,7 +108,7 @@ void Trainer::update() {
   const Stopwatch watch;
   options_.overlap ? model_.await_pushes() : model_.push();
   if (model_.device().kind == tutti::DeviceKind::gpu) {
-    tutti::synchronize(model_.device());  // what it left in the stream is its time, too
+    tutti::synchronize(model_.device());  // work in the stream counts as its time, too
   }
   store_seconds_ += watch.seconds();
 }
@@ -130,7 +130,7 @@ void Trainer::save() {
 
 void Trainer::show(double seconds) {
   const std::size_t done = position_.step * batch();
-  const double own_loss = position_.loss - resumed_loss_;  // about as large on each rank
+  const double own_loss = position_.loss - resumed_loss_;  // about equally large on each rank
   bar_.show({.epoch = position_.epoch + 1,
              .epochs = options_.epochs,
              .images_done = done,
@@ -139,7 +139,7 @@ void Trainer::show(double seconds) {
              .loss = (resumed_loss_ + own_loss * world_.size()) / static_cast<double>(done)});
 }
 
-/// How many images of this rank's share of the test set the network gets right.
+/// The number of images in this rank's share of the test set that the network gets right.
 double Trainer::count_correct() {
   const auto rank = static_cast<std::size_t>(world_.rank());
   const auto ranks = static_cast<std::size_t>(world_.size());

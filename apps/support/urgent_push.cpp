@@ -16,7 +16,8 @@ using tutti::Pending;
 using tutti::Tensor;
 
 constexpr int kUrgentPushes = 10;
-constexpr double kShare = 0.05;  // of the time of all others, between two urgent pushes
+// Part of the time of all others that lies between two urgent pushes.
+constexpr double kShare = 0.05;
 
 void sleep_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -66,7 +67,7 @@ UrgentTimes UrgentPush::measure() {
   return times;
 }
 
-/// Other values, which all ranks have written.
+/// Fills the values anew, which all ranks have.
 void UrgentPush::begin_turn() {
   ++turn_;
   for (Tensor& value : values_) value.fill(turn_ % 100 + world_.rank());

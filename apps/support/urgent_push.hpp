@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a small urgent push takes while large ones are under way.
+// The time of a small urgent push while large ones are under way.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace apps {
 
-/// Seconds, the longest over the ranks.
+/// Times in seconds, the longest over the ranks.
 struct UrgentTimes {
   double idle = 0;               ///< of the urgent push, on an idle link
-  std::vector<double> behind{};  ///< the same, while the others are under way
-  double others = 0;             ///< of the others, with the urgent ones between them
-  double push = 0;               ///< of the others in one synchronous push
+  std::vector<double> behind{};  ///< of the urgent push, while the others are under way
+  double others = 0;             ///< of the others, with urgent pushes between them
+  double push = 0;               ///< of the others as one synchronous push
 };
 
 /// A store with some large keys and a small one, which is urgent.
@@ -25,7 +25,7 @@ class UrgentPush {
   /// Pushes the urgent key alone, then all others, and while they are under way the urgent one
   /// again and again. Collective.
   UrgentTimes measure();
-  /// Elements so far that were not the sum over the ranks, on all ranks. Collective.
+  /// The number of elements so far that were not the sum over the ranks, on all ranks. Collective.
   std::int64_t wrong();
 
  private:
