@@ -27,8 +27,8 @@ constexpr double kSlower = 1.06;
 constexpr std::size_t kFewSamples = 3;
 // A path replaces the best one only if its time is below this multiple of the best.
 constexpr double kFaster = 0.97;
-// After this number of calls a settled class is checked; if the time of its calls has changed by
-// kChanged, it is learnt again.
+// After this number of calls a settled class is checked, and learnt again if the time of its calls
+// has changed by a factor of kChanged.
 constexpr std::uint64_t kCallsBetweenLooks = 1000;
 constexpr double kChanged = 1.5;
 constexpr double kWeightOfNewest = 1.0 / 64;

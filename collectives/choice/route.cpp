@@ -50,7 +50,7 @@ CallClass class_between_nodes(const Tuning& tuning, const Operation& operation,
 }
 
 /// Between nodes only the size decides, and above a certain size the learner. The limit is lower
-/// for data with a single source, because all ranks would send it to all others.
+/// for data with a single source, because all nodes would send it to all others.
 Route Router::choose(const Operation& operation, const FusedLayout& layout,
                      FunctionRef<CallClass()> class_here) const {
   const std::size_t bytes = layout.total();

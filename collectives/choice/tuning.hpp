@@ -49,14 +49,14 @@ struct Tuning {
   /// copy nothing into announcements.
   static constexpr std::size_t kMostHalved = std::size_t{4} << 20;
 
-  // In the node.
+  // Choices within a node:
   std::size_t inline_shared_bytes;   ///< largest data in arenas that travels in the announcement
   std::size_t inline_private_bytes;  ///< largest data in ordinary memory that does so
   int wait_group;  ///< ranks per group of a two-level wait; the size of the node means one level
   /// In nodes of up to this many ranks, each rank sums inputs in ordinary memory for itself: it
   /// reads more from the cache, but writes no peer's memory. 1 turns this off.
   int own_sum_ranks;
-  std::size_t chunk_bytes;  ///< what a node reduces at a time, unless in place
+  std::size_t chunk_bytes;  ///< bytes that a node reduces at a time, unless in place
   /// Length of a rank's ring of slots, see SlotRing: more than a core's own cache holds.
   std::size_t ring_bytes;
   /// Bytes that a rank stages at a time through its caches, if each sums for itself.
@@ -88,7 +88,7 @@ struct Tuning {
   /// same for all ranks of a host, but may differ between hosts.
   int threads = 1;
 
-  // Between nodes.
+  // Choices between nodes:
   Handshakes handshakes;
   Exchange exchange;
   std::size_t chunks_in_flight;  ///< of chunk_bytes each; fewer if messages have several pieces

@@ -18,8 +18,8 @@ struct PackedRange {
   std::size_t count;
 };
 
-/// One format. Stateless: the caller keeps the residual, which is what a sender has not sent yet.
-/// For a sender's elements g and residual r, a step is
+/// A format. It is stateless: the caller keeps the residual, which is what a sender has not sent
+/// yet. For a sender's elements g and residual r, a step is
 ///   s = r + g;   pack() sends q(s);   feed_back() sets r = s - q(s)
 /// in two halves, so that an abandoned step leaves r unchanged.
 class Codec {

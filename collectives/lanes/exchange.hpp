@@ -27,7 +27,7 @@ enum Tag : int {
 /// receiver whether it waits.
 inline constexpr std::size_t kMostAtOnce = std::size_t{60} << 10;
 
-/// A lane: the ranks of all nodes that have one local rank.
+/// A lane: the ranks of all nodes with the same local rank.
 struct Lane {
   const Topology& topology;
   const CombinePlan& plan;

@@ -17,8 +17,8 @@ constexpr int kLeastAsked = 2;  // number of questions after which silence count
 /// After this time without a question, this rank is no longer asked: the others have got what they
 /// waited for.
 constexpr auto kAskedFor = seconds(1);
-/// A missing rank that waits itself asks others in turn, and fails when it gets no answer. It has
-/// this multiple of the time to answer to do so.
+/// A missing rank that waits itself asks others in turn, and fails if they do not answer. It gets
+/// this multiple of the time to answer.
 constexpr int kForTheirFailure = 5;
 constexpr std::size_t kMostAsked = 16;  // number of ranks of other nodes that are asked at a time
 

@@ -113,9 +113,10 @@ enum AnnounceFlags : std::uint16_t {
   kSharesUpdates = 256,  ///< peers may also update for that consumer; the arrays are in the payload
 };
 
-/// What the first rank of a node passes on from other nodes: the agreement, whether any rank was
-/// asked to stop, which rank came last, the longest duration of the previous call on all nodes and,
-/// for small payloads, the result. There are two lines, used in turn like AnnounceLine.
+/// The line in which the first rank of a node passes on the result of other nodes: the agreement,
+/// whether any rank was asked to stop, which rank came last, the longest duration of the previous
+/// call on all nodes and, for small payloads, the result. There are two lines, used in turn like
+/// AnnounceLine.
 struct alignas(kLineBytes) AgreementLine {
   std::atomic<std::uint64_t> sequence{0};
   std::uint32_t agreed = 0;

@@ -34,8 +34,8 @@ class SlotRing {
  public:
   /// Number of slots, of any size, that may be in use at a time.
   static constexpr std::size_t kLive = 4;
-  /// Returns the size of a ring for slots of up to `slot` bytes. Space behind the last slot is not
-  /// used.
+  /// Returns the smallest size of a ring for slots of up to `slot` bytes. Space behind the last
+  /// slot is not used.
   static constexpr std::size_t least_bytes(std::size_t slot) {
     return (kLive + 1) * in_lines(slot);
   }

@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two cores takes
 constexpr int kManyPolls = 100;           // some microseconds, longer than most waits
-constexpr int kFewPolls = 16;             // where ranks share cores: the peer needs the core more
+constexpr int kFewPolls = 16;             // if ranks share cores, a peer needs the core more
 // Each poll for messages goes through MPI, and takes a microsecond or two: a hundred of them would
 // occupy the core for too long where hosts share it.
 constexpr int kMessagePolls = 8;

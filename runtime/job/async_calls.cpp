@@ -114,7 +114,7 @@ std::string AsyncCalls::give_up(Lock& lock, const char* why) {
   std::string calls = "several";
   try {
     calls = queues_.in_words();
-  } catch (const std::bad_alloc&) {  // in a destructor
+  } catch (const std::bad_alloc&) {  // a destructor may call this
   }
   lock.unlock();
   queues_.came().notify_all();

@@ -51,7 +51,7 @@ AsyncBatch choose_batch(std::vector<CommonJob> common, std::size_t most, bool is
   return batch;
 }
 
-// --- in the lock ---------------------------------------------------------------------------------
+// --- functions that require the lock -------------------------------------------------------------
 
 std::size_t AsyncQueues::add(AsyncClient& client) {
   clients_.push_back({&client});
@@ -131,7 +131,7 @@ std::string AsyncQueues::name_of(AsyncQueue place) const {
   return client->name_of_queue(place.queue);
 }
 
-// --- taking the lock -----------------------------------------------------------------------------
+// --- functions that take the lock ----------------------------------------------------------------
 
 std::vector<std::uint8_t> AsyncQueues::counts() {
   const std::lock_guard lock(mutex_);

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// They have a single queue: these calls have no keys, so all ranks must make them in the same
+/// The client has a single queue: its calls have no keys, so all ranks must make them in the same
 /// order.
 class AsyncReduces : public AsyncClient {
  public:

@@ -176,7 +176,8 @@ constexpr const char* kGpuPaths[] = {"auto", "nccl", "nccl-all", "host", "peers"
 constexpr const char* kVerifies[] = {"off", "sampled", "full"};
 constexpr const char* kLogLevels[] = {"quiet", "warning", "info", "debug"};
 
-/// One of several names: as text, or as an enum whose values are in the order of the names.
+/// A setting that is one of several names: as text, or as an enum whose values are in the order of
+/// the names.
 template <class T, const auto& kNames>
 struct OneOf {
   static std::string values() {

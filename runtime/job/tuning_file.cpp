@@ -39,7 +39,7 @@ constexpr std::array<Named<Kind>, 8> kKinds = {{{"allreduce", Kind::allreduce},
                                                 {"alltoall", Kind::alltoall}}};
 constexpr std::array<Named<Location>, 3> kLocations = {
     {{"shared", Location::shared}, {"ordinary", Location::ordinary}, {"mixed", Location::mixed}}};
-/// Whether results go to a consumer, and whether its updates are shared.
+/// Two flags: results go to a consumer, and its updates are shared.
 using Consumed = std::pair<bool, bool>;
 constexpr std::array<Named<Consumed>, 3> kConsumed = {
     {{"no", {false, false}}, {"yes", {true, false}}, {"shared", {true, true}}}};

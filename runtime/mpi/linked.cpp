@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the static library, whose programs link the one MPI for which it was built.
+// open_mpi() of the static library, whose programs link the one MPI for which it was built.
 #include "tutti/error.hpp"
 
 #include "runtime/mpi/library.hpp"

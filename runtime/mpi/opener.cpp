@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the shared library: finds or loads the MPI of this process, and its plug-in.
+// open_mpi() of the shared library: finds or loads the MPI of this process, and its plug-in.
 //
-// A plug-in depends on no MPI library by name. The MPI is loaded first, with RTLD_GLOBAL, which
-// Open MPI's components need, and the plug-in finds its functions there: in libmpi.so.12 as well as
-// in Debian's libmpich.so.12, in a program that contains MPI, or in the file of TUTTI_MPI. The MPI
-// is searched for beside the launcher that has started this process (launcher_files.hpp), because
-// several MPIs of the same name may be installed. After that the system searches LD_LIBRARY_PATH,
-// the RUNPATH of this library (the MPIs of the build, if they have folders of their own), and its
-// own folders.
+// A plug-in does not name the libraries that it needs. The MPI is loaded first, with RTLD_GLOBAL,
+// which Open MPI's components need, and the plug-in finds its functions there: in libmpi.so.12 as
+// well as in Debian's libmpich.so.12, in a program that contains MPI, or in the file of TUTTI_MPI.
+// The MPI is searched for beside the launcher that has started this process (launcher_files.hpp),
+// because several MPIs of the same name may be installed. After that the system searches
+// LD_LIBRARY_PATH, the RUNPATH of this library (the MPIs of the build, if they have folders of
+// their own), and its own folders.
 #include <algorithm>
 #include <array>
 #include <cstdio>

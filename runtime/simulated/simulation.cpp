@@ -13,8 +13,8 @@ namespace {
 // differences between ranks' deadlines.
 constexpr Time kIdle = kSecond / 100;
 
-// How long a rank that is alone in its node polls, as in collectives/wait/wait.cpp, before it
-// passes its core on.
+// Limits on how long a rank that is alone in its node polls, as in collectives/wait/wait.cpp,
+// before it passes its core on.
 constexpr int kMessagePolls = 8;
 constexpr Time kSpin = kSecond / 50'000;
 
