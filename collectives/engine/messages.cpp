@@ -64,7 +64,7 @@ struct alignas(kLineBytes) Messages::Channel {
 
   alignas(kLineBytes) std::atomic<std::uint64_t> taken{0};  ///< number of the last message received
   std::atomic<std::uint64_t> emptied{0};  ///< number << kChunkBits | chunks read from slots
-  Facts wanted;                           ///< of the last message
+  Facts wanted;                           ///< what the receiver expects in the last message
 
   [[nodiscard]] Facts sent() const { return {count, dtype}; }
   void describe(const Message& message, std::uint64_t answered) {

@@ -43,7 +43,7 @@ struct Lane {
 
 /// A pending message between ranks of this lane; `node` is the node of the other rank.
 struct LaneMessage {
-  static constexpr int kAllNodes = -1;  ///< a collective call of MPI
+  static constexpr int kAllNodes = -1;  ///< for a collective call of MPI
   int node;
   Transport::Request request;
 };

@@ -53,7 +53,8 @@ class CoreShare {
   }
 
  private:
-  static constexpr auto kLost = std::chrono::microseconds(100);         // many context switches
+  static constexpr auto kLost =
+      std::chrono::microseconds(100);  // longer than many context switches
   static constexpr auto kLostToPeers = std::chrono::microseconds(500);  // less than a time slice
   static constexpr int kEnough = 8;
   static constexpr int kTimesLost = 25;  // limits the cost of trying again to 4 % at first

@@ -28,7 +28,7 @@ constexpr int kCrowd = 3;  // ranks per core
 // While large messages move over a slow network, the core is left to the kernel, which moves them.
 constexpr auto kYieldForMessages = microseconds(200);
 constexpr std::chrono::nanoseconds kNap = microseconds(20);
-constexpr auto kFirstNap = microseconds(50);  // beside a thread that computes
+constexpr auto kFirstNap = microseconds(50);  // the first sleep beside a thread that computes
 constexpr auto kProgressAfter = microseconds(10);
 constexpr auto kLongestPoll = seconds(1);
 constexpr auto kWarnAtLast = seconds(30);

@@ -50,7 +50,8 @@ void put_back() noexcept {
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction now {};
     const bool is_known = sigaction(kSignals[i], nullptr, &now) == 0;
-    const bool has_information = (now.sa_flags & SA_SIGINFO) != 0;  // then it is another function
+    const bool has_information =
+        (now.sa_flags & SA_SIGINFO) != 0;  // such a handler is another function
     if (!is_known || has_information || now.sa_handler != on_signal) continue;
     sigaction(kSignals[i], &handlers().before[i], nullptr);
   }

@@ -8,12 +8,10 @@
 
 namespace tutti {
 
-/// Throws invalid_argument.
 [[noreturn]] inline void throw_invalid_argument(const std::string& why) {
   throw Error(ErrorCode::invalid_argument, why);
 }
 
-/// Throws corrupt_file.
 [[noreturn]] inline void throw_corrupt_file(const std::string& why) {
   throw Error(ErrorCode::corrupt_file, why);
 }

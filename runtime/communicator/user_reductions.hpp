@@ -64,7 +64,7 @@ class UserReductions {
   void end(const Request& request);
 
   std::shared_ptr<Group> group_;
-  /// In the arena; as large as the largest call so far needed.
+  /// In the arena; large enough for the largest call so far.
   Tensor scratch_ = Tensor::empty({0}, DType::uint8);
 };
 

@@ -265,7 +265,7 @@ void Arena::commit(std::size_t end) {
   }
   if (errno != EINVAL) throw_no_pages(target - committed_, errno);
 #endif
-  if (backing_ != Backing::process) {  // before Linux 5.14
+  if (backing_ != Backing::process) {  // Linux before 5.14 has no MADV_POPULATE_WRITE
     int error = 0;
     do {
       error = posix_fallocate(file_.get(), static_cast<off_t>(committed_),

@@ -76,7 +76,7 @@ void AsyncCalls::close() {
   queues_.came().notify_all();
   if (helper_.joinable()) helper_.join();
   lock.lock();
-  queues_.done().wait(lock, [&] { return !is_driven_; });  // by a waiting thread
+  queues_.done().wait(lock, [&] { return !is_driven_; });  // a waiting thread may be driving
   const bool has_jobs = queues_.size() != 0;
   lock.unlock();
   if (has_jobs) fail_destroyed();

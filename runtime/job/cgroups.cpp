@@ -43,7 +43,7 @@ std::vector<Cgroup> cgroups_of(const std::string& controller, const std::string&
     const std::string group(line.substr(second + 1));
     if (controllers.empty()) {
       add_with_parents(mounted, group, 2, found);
-      add_with_parents(mounted + "/unified", group, 2, found);  // next to version 1
+      add_with_parents(mounted + "/unified", group, 2, found);  // where version 1 is mounted, too
     } else if (has_controller(controllers, controller)) {
       add_with_parents(mounted + "/" + controller, group, 1, found);
       if (controllers != controller) {

@@ -261,7 +261,7 @@ void EarlyCollectives::answer_roll_calls(const char* step) {
     check(mpi_.receive(&theirs, sizeof theirs, from, kRollCallTag, comm_, &request), "MPI_Irecv");
     check(mpi_.wait(&request), "MPI_Wait of a roll call");
     seen_at_[from] = theirs.step;
-    if (theirs.asks != 0) tell(from, step, /*asks=*/false);  // in the same turn
+    if (theirs.asks != 0) tell(from, step, /*asks=*/false);  // in the turn that is held here
   }
 }
 

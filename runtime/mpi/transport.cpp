@@ -56,7 +56,7 @@ MpiTransport::~MpiTransport() {
   mpi_.cancel(&listening_);
   if (mpi_.wait(&listening_) == 0) delete incoming_;
   forget_sent_notices();
-  for (SentNotice& sent : sent_notices_) {  // may never be received
+  for (SentNotice& sent : sent_notices_) {  // a notice that may never be received
     mpi_.release(&sent.request);
     static_cast<void>(sent.bytes.release());
   }

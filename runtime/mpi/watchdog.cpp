@@ -28,7 +28,7 @@ using Seconds = std::chrono::duration<double>;
 constexpr Seconds kMargin{1.0};
 constexpr Seconds kLongestNap{1.0};
 constexpr Seconds kShortestNap{0.05};
-constexpr int kLooks = 16;  // per deadline
+constexpr int kLooks = 16;  // observations per deadline
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 
 /// The state of the watchdog, global as MPI is. Never destroyed, because its thread ends with the

@@ -225,7 +225,7 @@ class CompiledCalls final : public Calls {
     int found = 0;
     const int code =
         MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found);
-    constexpr int kPromised = 32767;  // by the standard
+    constexpr int kPromised = 32767;  // the standard's minimum
     *most = code == MPI_SUCCESS && found != 0 ? *limit : kPromised;
     return code;
   }
