@@ -68,8 +68,7 @@ std::vector<Interface> interfaces_up() {
   return found;
 }
 
-// --- /proc, /sys, limits and the environment: a value that cannot be read stays "no limit"
-// ---------
+// --- /proc, /sys, limits and the environment: a value that cannot be read is "no limit" ----------
 
 namespace fs = std::filesystem;
 

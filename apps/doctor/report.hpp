@@ -15,8 +15,8 @@ namespace apps::doctor {
 std::string to_lines(const Findings& findings, bool colour);
 /// The number of errors and warnings as text: "2 errors, 1 warning".
 std::string verdict(const Findings& findings);
-/// The findings and facts as JSON: {"errors": 1, "warnings": 0, "findings": [{level, topic, text,
-/// remedy}], "ranks": [facts]}.
+/// The findings and facts as JSON:
+/// {"errors": 1, "warnings": 0, "findings": [{level, topic, text, remedy}], "ranks": [facts]}.
 std::string to_json(const Findings& findings, const std::vector<RankInfo>& ranks);
 /// True if a finding is an error.
 bool has_error(const Findings& findings);

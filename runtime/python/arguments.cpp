@@ -13,7 +13,7 @@ namespace tutti::python {
 
 namespace {
 
-/// What was raised, as text; nothing is raised any more.
+/// Clears the exception that was raised, and returns its text.
 std::string take_exception() {
   const nb::python_error raised;
   const nb::object value = nb::borrow(raised.value());
@@ -25,14 +25,14 @@ bool has_method(nb::handle given, const char* name) {
   return PyCallable_Check(found.ptr()) != 0;
 }
 
-/// A dict, or another mapping.
+/// True for a dict, or another mapping.
 bool is_mapping(nb::handle given) {
   return PyDict_Check(given.ptr()) != 0 ||
          (PyUnicode_Check(given.ptr()) == 0 && PyMapping_Check(given.ptr()) != 0 &&
           has_method(given, "keys") && has_method(given, "values"));
 }
 
-/// A number of NumPy or PyTorch as Python's own; anything else as it is.
+/// A number of NumPy or PyTorch as Python's own number; any other value as it is.
 nb::object plain_number(nb::handle value) {
   const nb::object dimensions = nb::getattr(value, "ndim", nb::none());
   if (!dimensions.equal(nb::int_(0)) || !has_method(value, "item")) return nb::borrow(value);
@@ -137,7 +137,7 @@ Device read_device(nb::handle given) {
 
 namespace {
 
-/// They are no list of keys, although they give integers one by one.
+/// True for bytes, which are no list of keys, although they give integers one by one.
 bool is_bytes(nb::handle given) {
   return PyBytes_Check(given.ptr()) != 0 || PyByteArray_Check(given.ptr()) != 0 ||
          PyMemoryView_Check(given.ptr()) != 0;

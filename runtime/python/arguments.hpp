@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys and arrays of Python, as the calls of a store take them.
+// Arguments of calls from Python: keys, arrays, dtypes, settings.
 #pragma once
 
 #include <cstdint>
@@ -35,26 +35,27 @@ struct Flag {
 [[noreturn]] void refuse(const std::string& text);
 std::string name_of_type(nb::handle given);
 
-/// str() and repr() of an object. What they raise comes out.
+/// str() and repr() of an object. Their exceptions come out.
 std::string text_of(nb::handle object);
 std::string repr_of(nb::handle object);
 
-/// The bytes of a str, which need not be UTF-8, of bytes or of an os.PathLike.
-/// Errors  invalid_argument, which says what it is.
+/// The bytes of a path: of a str, which need not be UTF-8, of bytes or of an os.PathLike.
+/// Errors  invalid_argument, which says what was given.
 std::string path_text(nb::handle given, const std::string& what);
 
 Key read_key(nb::handle given);
-/// "cpu", "gpu(1)" as arrays say it, or "cuda:1" as torch does: what str() makes of it.
+/// A device as arrays name it, "cpu" or "gpu(1)", or as torch does, "cuda:1": the text that str()
+/// makes of the argument.
 Device read_device(nb::handle given);
 
-/// What an argument is called in a message: made where there is something to say.
+/// Makes the name of an argument, for a message.
 using Where = std::function<std::string()>;
 
-/// Errors  invalid_argument: its elements lie at odd addresses.
+/// Errors  invalid_argument: the elements lie at odd addresses.
 void require_aligned(const TensorView& view, const Where& where);
 
-/// Arrays of other libraries, without copies, as long as it lives. Made and destroyed with the
-/// interpreter's lock.
+/// Arrays of other libraries, borrowed without copies as long as the object lives. Made and
+/// destroyed with the interpreter's lock.
 class Loans {
  public:
   Loans() = default;
@@ -62,10 +63,10 @@ class Loans {
   Loans& operator=(Loans&&) = delete;
   ~Loans() { give_back(); }
 
-  /// The arrays are their owners' again.
+  /// Gives the arrays back to their owners.
   void give_back() noexcept;
-  /// Errors  invalid_argument, which says what `where` is: no array, another dtype, not
-  ///         contiguous, read-only, elements at odd addresses.
+  /// Borrows an array. Errors  invalid_argument, with the name that `where` makes: no array,
+  /// another dtype, not contiguous, read-only, elements at odd addresses.
   TensorView borrow(nb::handle given, Access access, const Where& where);
   TensorView borrow(nb::handle given, Access access, const char* where) {
     return borrow(given, access, [where] { return std::string(where); });
@@ -85,11 +86,11 @@ class Loans {
   std::vector<dlpack::ManagedVersioned*> versioned_;  ///< or null
 };
 
-/// One key or many, and what lies at each: `kv.push(3, a)`, `kv.push([5, 7], [a, b])`,
+/// One key or many, with the arrays of each: `kv.push(3, a)`, `kv.push([5, 7], [a, b])`,
 /// `kv.push({5: a, 7: [b, c]})`.
 class Items {
  public:
-  /// Reads the keys; of a dict also what it has for each.
+  /// Reads the keys; of a dict also the arrays of each.
   explicit Items(nb::handle keys);
 
   /// `given` is None where the keys were a dict.
@@ -104,7 +105,7 @@ class Items {
   [[nodiscard]] bool is_single() const { return is_single_; }
   [[nodiscard]] bool has_values() const { return !values_.flat.empty(); }
   [[nodiscard]] const std::vector<Key>& key_list() const { return keys_; }
-  /// The arrays are their owners' again: the call is complete. With the interpreter's lock.
+  /// Gives the arrays back to their owners, when the call is complete. With the interpreter's lock.
   void give_back() noexcept {
     loans_.give_back();
     const nb::object values = std::move(of_dict_);
@@ -135,13 +136,14 @@ class Items {
   List<TensorView> outputs_;
 };
 
-/// A list or a tuple, or another sequence that is not an array itself. Most are the first.
+/// True for a list or a tuple, or for another sequence that is not an array itself. Most are lists.
 [[nodiscard]] bool is_list(nb::handle given);
 
-/// Settings of the environment, and what keyword arguments say instead: `timeout=60`.
+/// Settings of the environment, with those that keyword arguments replace: `timeout=60`.
 Settings read_settings(const nb::kwargs& given);
 
-/// "sgd,learning_rate=0.1" of "sgd" and {"learning_rate": 0.1}.
+/// A name with its options as one text: "sgd,learning_rate=0.1" of "sgd" and
+/// {"learning_rate": 0.1}.
 std::string option_text(const std::string& name, const nb::dict& given);
 
 }  // namespace tutti::python

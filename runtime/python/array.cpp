@@ -21,7 +21,7 @@ const char* format_of(DType dtype) {
   return kFormats[static_cast<std::size_t>(dtype)];
 }
 
-/// As DLPack has it.
+/// The kind and index of the array's device, in DLPack's numbers.
 std::pair<std::int32_t, std::int32_t> device_of(const Array& array) {
   const bool is_gpu = array.device().kind == DeviceKind::gpu;
   return {is_gpu ? dlpack::kCuda : dlpack::kCpu, is_gpu ? array.device().index : 0};
@@ -65,7 +65,7 @@ struct Held {
 
 template <class Managed>
 void destroy_unused(PyObject* capsule, const char* name) {
-  if (PyCapsule_IsValid(capsule, name) == 0) return;  // its consumer destroys it
+  if (PyCapsule_IsValid(capsule, name) == 0) return;  // the capsule's consumer destroys it
   auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule, name));
   managed->destroy(managed);
 }
@@ -276,7 +276,7 @@ Shape read_shape(nb::handle given) {
     if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     return static_cast<std::int64_t>(number);
   };
-  // Arrays of NumPy may have an index as well: those of one element.
+  // Arrays of NumPy with one element have an index, too.
   if (PyIndex_Check(given.ptr()) != 0 && PySequence_Check(given.ptr()) == 0) {
     const std::int64_t only = length(given);
     return Shape(std::span(&only, 1));

@@ -13,7 +13,7 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// Views of it that are alive, and whether they may still be made: an updater's arrays are the
+/// The views of an array that are alive, and whether more may be made: an updater's arrays are the
 /// library's again when it returns.
 struct Lease {
   int views = 0;
@@ -24,11 +24,11 @@ class Array {
  public:
   Array(std::byte* data, const Shape& shape, DType dtype, Device device, bool is_writable,
         std::shared_ptr<void> owner);
-  /// Owns the tensor.
+  /// An array that owns the tensor.
   static Array of(Tensor tensor);
   /// A read-only array that keeps alive what the view keeps alive.
   static Array of(const ConstTensorView& view);
-  /// What an updater gets.
+  /// An array that is lent to an updater.
   static Array lent(const ConstTensorView& view);
   static Array lent(const TensorView& view);
 
@@ -39,11 +39,11 @@ class Array {
   [[nodiscard]] const std::shared_ptr<Lease>& lease() const { return lease_; }
   [[nodiscard]] TensorView view() const;
 
-  /// Fills a buffer of Python. -1 with an exception set if it cannot.
+  /// Fills a buffer of Python. Returns -1 with an exception set if it cannot.
   int fill(PyObject* self, Py_buffer* buffer, int flags) const;
-  /// The same memory as float16.
+  /// An array of the same memory, as float16.
   [[nodiscard]] Array bits() const;
-  /// In memory of its own, and writable.
+  /// A writable array in memory of its own.
   [[nodiscard]] Array copy() const;
   [[nodiscard]] nb::object to_dlpack(bool is_versioned, bool is_copied = false) const;
 
@@ -61,9 +61,9 @@ class Array {
   std::vector<Py_ssize_t> strides_;  ///< in bytes
 };
 
-/// "float32"; numpy.float32, torch.float32 and dtypes of arrays too.
+/// Reads a dtype: "float32"; also numpy.float32, torch.float32 and dtypes of arrays.
 DType read_dtype(nb::handle given);
-/// 7, (2, 3) or [2, 3].
+/// Reads a shape: 7, (2, 3) or [2, 3].
 Shape read_shape(nb::handle given);
 
 void bind_array(nb::module_& module);

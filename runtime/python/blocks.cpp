@@ -10,7 +10,7 @@ namespace {
 
 using Counts = std::vector<std::size_t>;
 
-/// A root's array; the others give None.
+/// The array of the root; other ranks give None.
 TensorView of_root(Given& given, nb::handle array, Access access, const char* name) {
   if (array.is_none()) return {nullptr, {0}, given.input().dtype()};
   return given.loans.borrow(array, access, name);
@@ -65,7 +65,8 @@ void allgatherv(PyCommunicator& self, nb::handle input, nb::handle out, const Co
       });
 }
 
-/// Of two ranks alone, so what is wrong with an array is this rank's error.
+/// Runs a message between two ranks. Other ranks take no part, so an error about an array is this
+/// rank's alone.
 template <class Call>
 void message(PyCommunicator& self, const char* what, nb::handle array, Access access, Call&& call) {
   const Occupancy::Turn turn(self.occupancy(), what);

@@ -21,21 +21,21 @@ namespace {
 thread_local bool is_blocking = false;
 thread_local const InCallback* innermost_callback = nullptr;
 
-/// One per process, as forks are.
+/// The number of forks. It is one per process, as forks are.
 std::atomic<unsigned>& fork_counter() noexcept {
   static std::atomic<unsigned> counter{0};
   return counter;
 }
 
-/// Python's.
+/// The id of Python's main thread.
 std::atomic<unsigned long>& main_thread() noexcept {
   static std::atomic<unsigned long> main_thread{0};
   return main_thread;
 }
 
-/// The exception that a handler of Python raised stays in this thread's state, where blocking()
-/// finds it. Python runs handlers on its main thread alone. When Python ends, another thread that
-/// asks for its lock never comes back.
+/// True if a handler of a signal has raised an exception, which stays in this thread's state, where
+/// blocking() finds it. Python runs handlers on its main thread alone. When Python ends, another
+/// thread that asks for its lock never gets it.
 bool signal_raised() noexcept {
   if (!is_blocking || PyThread_get_thread_ident() != main_thread().load()) return false;
   if (Py_IsInitialized() == 0) return false;
@@ -56,7 +56,7 @@ nb::object original_of(const std::exception& error) {
 
 void raise(const Error& error) {
   const nb::object make = nb::module_::import_("tutti._errors").attr("make");
-  const std::string_view what = error.what();  // with names of files, in which any bytes may be
+  const std::string_view what = error.what();  // may have names of files, in which any bytes may be
   const nb::object text = nb::steal(
       PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "backslashreplace"));
   if (!text.is_valid()) throw nb::python_error();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every call from Python has around it: the interpreter's lock is given back while the library
+// The frame of every call from Python: the interpreter's lock is given back while the library
 // works, signals of Python end a wait, and one thread at a time is in a store.
 #pragma once
 
@@ -20,10 +20,10 @@ namespace nb = nanobind;
 /// Makes this module's waits look for signals of Python, such as that of Ctrl-C.
 void watch_signals();
 
-/// Registers how a tutti::Error becomes an exception of tutti._errors.
+/// Registers the translation of tutti::Error to the exceptions of tutti._errors.
 void translate_errors(nb::module_& module);
 
-/// "ValueError: no such key".
+/// An exception as text: "ValueError: no such key".
 std::string text_of_exception(const nb::python_error& raised);
 
 /// Counts the forks between the process that loaded the module and this one.
@@ -33,8 +33,8 @@ unsigned num_forks() noexcept;
 /// Errors  invalid_argument: this process was forked after there had been `forks` of them.
 void require_own_process(const char* what, unsigned forks);
 
-/// Owns an object of the library that a forked process must not destroy: there it is leaked, as
-/// what it would free, end or tell belongs to the process that made it.
+/// Owns an object of the library that a forked process must not destroy: there it is leaked,
+/// because the resources that it would free or end belong to the process that made it.
 template <class Object>
 std::shared_ptr<Object> kept_by_this_process(Object object) {
   return {new Object(std::move(object)), [forks = num_forks()](const Object* kept) {
@@ -42,7 +42,8 @@ std::shared_ptr<Object> kept_by_this_process(Object object) {
           }};
 }
 
-/// The interpreter's lock is free, and waits of this thread can be interrupted, while this lives.
+/// While an object lives, the interpreter's lock is free, and waits of this thread can be
+/// interrupted.
 class Blocking {
  public:
   Blocking() noexcept;
@@ -57,7 +58,7 @@ class Blocking {
 
 class Occupancy;
 
-/// Says that this thread runs Python code on behalf of a call, such as an updater: one of a store,
+/// Marks that this thread runs Python code on behalf of a call, such as an updater: one of a store,
 /// which an asynchronous push calls on a thread of the library.
 class InCallback {
  public:
@@ -74,13 +75,13 @@ class InCallback {
   const InCallback* outer_;
 };
 
-/// One thread at a time is in the object; a callback may call what its caller is in, and what it is
-/// the callback of.
+/// Lets one thread at a time into an object. A callback may call the objects that its caller is in,
+/// and the object whose callback it is.
 class Occupancy {
  public:
   class Turn {
    public:
-    /// Errors  invalid_argument, if another thread is in a call, or as require_own_process().
+    /// Errors  invalid_argument, if another thread is in a call, or those of require_own_process().
     Turn(Occupancy& occupancy, const char* what);
     ~Turn();
     Turn(const Turn&) = delete;
@@ -95,8 +96,8 @@ class Occupancy {
   [[nodiscard]] bool is_inherited() const noexcept { return forks_ != num_forks(); }
   /// Errors  invalid_argument: this process was forked after the object was made.
   void require_own_process(const char* what) const { python::require_own_process(what, forks_); }
-  /// For what ends the object. Errors  invalid_argument: a call of it is under way, or this thread
-  ///         is in its updater.
+  /// For calls that end the object. Errors  invalid_argument: a call of it is under way, or this
+  /// thread is in its updater.
   void require_free(const char* what) const;
 
  private:
@@ -107,7 +108,7 @@ class Occupancy {
   std::thread::id owner_{};  // read and written with the interpreter's lock
 };
 
-/// What a program's close() does. Errors: as Occupancy::require_free().
+/// Carries out a program's close(). Errors: those of Occupancy::require_free().
 template <class Object>
 void close_by_program(Object& object) {
   object.occupancy().require_free("close");
@@ -117,8 +118,8 @@ void close_by_program(Object& object) {
 /// A Python object that threads of the library may drop.
 std::shared_ptr<PyObject> shared(nb::object object);
 
-/// Runs `call` without the interpreter's lock. A signal of Python that ended it is thrown in its
-/// place.
+/// Runs `call` without the interpreter's lock. If a signal of Python ended it, the exception of its
+/// handler is thrown in its place.
 template <class Call>
 decltype(auto) blocking(Call&& call) {
   try {

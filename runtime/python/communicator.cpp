@@ -30,9 +30,9 @@ void allreduce(PyCommunicator& self, nb::handle input, nb::handle out, const std
       });
 }
 
-/// In place, for tutti/torch, whose tensors tell where they lie in a third of the time in which
-/// they give their memory away. It has seen that they are dense, and keeps them. `dtype` and `op`
-/// are numbers of _dtype_number() and _operation_number().
+/// An allreduce in place, for tutti/torch, whose tensors tell their address in a third of the time
+/// in which they give their memory away. tutti/torch has checked that they are dense, and keeps
+/// them. `dtype` and `op` are numbers of _dtype_number() and _operation_number().
 void allreduce_at(PyCommunicator& self, std::uintptr_t address, nb::handle shape, int dtype,
                   int op) {
   const Occupancy::Turn turn(self.occupancy(), "allreduce");
@@ -111,7 +111,7 @@ std::shared_ptr<Items> read_reduction(const nb::object& input, const nb::object&
   return items;
 }
 
-/// A call whose arguments this rank cannot read, which all ranks learn by wait().
+/// Makes a call whose arguments this rank cannot read, which all ranks learn by wait().
 PyPending refuse_on_all(PyCommunicator& self, const std::string& why, int priority) {
   const Pending pending =
       blocking([&] { return self.get().refuse_allreduce_async(why, priority); });
@@ -148,13 +148,13 @@ PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const n
   return call;
 }
 
-/// Where the handle of mpi4py's communicator lies, and whose it is.
+/// The address of the MPI communicator of mpi4py, and the kind of MPI that it belongs to.
 struct Handle {
   const void* address;
   MpiAbi abi;
 };
 
-/// Errors  invalid_argument: no such communicator.
+/// The handle of mpi4py's communicator. Errors  invalid_argument: `given` is no such communicator.
 Handle handle_of(const nb::object& given) {
   const nb::handle kind = given.type();
   const std::string module = text_of(nb::object(kind.attr("__module__")));
@@ -166,7 +166,7 @@ Handle handle_of(const nb::object& given) {
   const nb::module_ mpi4py = nb::module_::import_("mpi4py.MPI");
   const auto theirs = nb::cast<std::string>(mpi4py.attr("Get_library_version")());
   MpiAbi abi = theirs.find("Open MPI") == theirs.npos ? MpiAbi::mpich : MpiAbi::openmpi;
-  if (nb::hasattr(mpi4py, "Get_abi_version")) {  // from mpi4py 4.1 on; -1 if it is the MPI's own
+  if (nb::hasattr(mpi4py, "Get_abi_version")) {  // from mpi4py 4.1 on; -1 for the MPI's own ABI
     const nb::object version = mpi4py.attr("Get_abi_version")();
     if (nb::cast<int>(version[0]) > 0) abi = MpiAbi::standard;
   }

@@ -12,7 +12,8 @@
 
 namespace tutti::python {
 
-/// A communicator as Python has it. Its destruction may wait for a thread that runs Python code.
+/// A communicator as an object of Python. Its destruction may wait for a thread that runs Python
+/// code.
 class PyCommunicator {
  public:
   PyCommunicator(Communicator communicator, bool is_asynchronous)
@@ -22,7 +23,8 @@ class PyCommunicator {
   PyCommunicator& operator=(PyCommunicator&&) = delete;
   ~PyCommunicator() { close(); }
 
-  /// In a forked process it leaves everything as it is: the group is its parent's.
+  /// Closes the communicator. In a forked process it leaves everything as it is: the group is its
+  /// parent's.
   void close() {
     if (!communicator_) return;
     if (occupancy_->is_inherited()) {
@@ -39,7 +41,7 @@ class PyCommunicator {
   [[nodiscard]] Communicator& get() const;
   [[nodiscard]] Occupancy& occupancy() const { return *occupancy_; }
   [[nodiscard]] UnderWay& under_way() { return under_way_; }
-  /// Settings::asynchronous, of stores over it too.
+  /// Settings::asynchronous, which also holds for stores over it.
   [[nodiscard]] bool is_asynchronous() const { return is_asynchronous_; }
 
  private:
@@ -49,8 +51,8 @@ class PyCommunicator {
   bool is_asynchronous_;
 };
 
-/// Reads arguments; what is wrong with them on this rank becomes an error of all ranks. What code
-/// of Python raises meanwhile, a generator of keys for example, is raised here as it is, and is a
+/// Reads arguments. An error about them on this rank becomes an error of all ranks. An exception of
+/// Python code meanwhile, a generator of keys for example, is raised here as it is, and is a
 /// UserCodeError on the others.
 template <class Ranks, class Read>
 void read_on_all(Ranks& ranks, Read&& read) {
@@ -63,13 +65,13 @@ void read_on_all(Ranks& ranks, Read&& read) {
     const Error error(ErrorCode::user_code, "the arguments raised " + text_of_exception(raised));
     try {
       blocking([&] { ranks.agree([&] { throw error; }); });
-    } catch (const Error&) {  // NOLINT: the others have it, and this rank has the original
+    } catch (const Error&) {  // NOLINT: the others have the error, and this rank has the original
     }
     throw;
   }
 }
 
-/// As a dict of Python's own types.
+/// The statistics as a dict of Python's own types.
 nb::dict to_python(const Statistics& statistics);
 
 void bind_communicator(nb::module_& module);

@@ -54,9 +54,9 @@ struct ManagedVersioned {
   Tensor tensor;
 };
 
-/// What the type of an array may have as kTableAttribute: functions that give its memory away
-/// without a call of Python, and without waiting for any stream. 0: done; else a Python exception
-/// is set. The table stays for the life of the process.
+/// A table of functions that the type of an array may have as kTableAttribute: they give its memory
+/// away without a call of Python, and without waiting for any stream. They return 0, or set a
+/// Python exception. The table stays for the life of the process.
 struct Table {
   std::uint32_t major;
   std::uint32_t minor;

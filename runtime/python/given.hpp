@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays that a collective gets from Python.
+// The arrays that a collective is given by Python.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ inline ReduceOp read_operation(const std::string& name) {
               "op: expected \"sum\", \"prod\", \"min\", \"max\" or \"avg\"; got \"" + name + "\"");
 }
 
-/// What a collective gets, without copies. Without an output it works in place.
+/// The arrays of a collective, borrowed without copies. Without an output it works in place.
 struct Given {
   Loans loans;
   std::vector<TensorView> views;
@@ -38,7 +38,7 @@ struct Given {
   [[nodiscard]] const TensorView& output() const { return views[1]; }
 };
 
-/// Reads what `read` reads, on all ranks, and runs `call(communicator, given)`.
+/// Reads arguments by `read`, whose errors all ranks get, and runs `call(communicator, given)`.
 template <class Read, class Call>
 void with_given(PyCommunicator& self, const char* what, Read&& read, Call&& call) {
   const Occupancy::Turn turn(self.occupancy(), what);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How arrays of other libraries are borrowed: by the buffer protocol, or by DLPack.
+// Loans of arrays of other libraries: by the buffer protocol, or by DLPack.
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kElements =
     "float16, bfloat16, float32, float64, int8, uint8, int32 or int64";
 
-/// From a format of the struct module, as buffers have it.
+/// The dtype of a buffer's format, which is one of the struct module.
 std::optional<DType> dtype_of_format(const char* format, Py_ssize_t item_bytes) {
   if (format == nullptr) return DType::uint8;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
@@ -88,7 +88,7 @@ TensorView view_of(const dlpack::Tensor& tensor, const Where& where) {
           Shape(std::span<const std::int64_t>(tensor.shape, dimensions)), *dtype, device};
 }
 
-/// The 16-bit integers that an array of NumPy with ml_dtypes' bfloat16 holds; else nothing.
+/// The 16-bit integers of a NumPy array with ml_dtypes' bfloat16; nothing for any other array.
 nb::object bits_of_bfloat16(nb::handle given) {
   if (!nb::hasattr(given, "dtype") || !nb::hasattr(given, "view")) return {};
   const nb::object dtype = given.attr("dtype");
@@ -100,7 +100,7 @@ nb::object bits_of_bfloat16(nb::handle given) {
   return given.attr("view")("uint16");
 }
 
-/// Null if its type has none.
+/// DLPack's table of an array's type; null if it has none.
 const dlpack::Table* table_of(nb::handle given) {
   const nb::object capsule = nb::getattr(given.type(), dlpack::kTableAttribute, nb::none());
   if (PyCapsule_IsValid(capsule.ptr(), dlpack::kTableName) == 0) return nullptr;
@@ -109,14 +109,14 @@ const dlpack::Table* table_of(nb::handle given) {
   return table->major == dlpack::kTableMajor ? table : nullptr;
 }
 
-/// A tensor of torch that a gradient is computed for is not given away: what wrote to it would not
-/// be part of that.
+/// True for a tensor of torch for which a gradient is computed. It is not given away: writes to it
+/// would not be part of the gradient.
 bool needs_gradient(nb::handle given) {
   return nb::object(nb::getattr(given, "requires_grad", nb::none())).is(nb::bool_(true));
 }
 
-/// `stream`: of DLPack, for the array's owner to let wait; nothing for an array in the host's
-/// memory.
+/// Calls __dlpack__(). `stream` is the stream in DLPack's numbers that the array's owner lets wait;
+/// nothing for an array in the host's memory.
 nb::object export_dlpack(nb::handle given, std::optional<std::intptr_t> stream) {
   if (nb::isinstance<Array>(given)) return nb::inst_ptr<Array>(given)->to_dlpack(true);
   nb::dict options;
@@ -128,7 +128,7 @@ nb::object export_dlpack(nb::handle given, std::optional<std::intptr_t> stream) 
     if (!error.matches(PyExc_TypeError)) throw;
   }
   PyDict_DelItemString(options.ptr(), "max_version");
-  return given.attr("__dlpack__")(**options);  // a library of before DLPack 1.0
+  return given.attr("__dlpack__")(**options);  // a library from before DLPack 1.0
 }
 
 }  // namespace
@@ -139,7 +139,7 @@ Loans::Loans(Loans&& other) noexcept
       plain_(std::exchange(other.plain_, {})),
       versioned_(std::exchange(other.versioned_, {})) {}
 
-/// Owners may run code that uses these loans again.
+/// Gives all arrays back. Owners may run code that uses these loans again.
 void Loans::give_back() noexcept {
   streams_.end();  // before an owner uses the memory again
   auto buffers = std::exchange(buffers_, {});
@@ -191,7 +191,7 @@ TensorView Loans::borrow_any(nb::handle given, Access access, const Where& where
          name_of_type(given));
 }
 
-/// Nothing if the array has no buffer; it may still have DLPack.
+/// Borrows by the buffer protocol. Nothing if the array has no buffer; it may still have DLPack.
 std::optional<TensorView> Loans::borrow_buffer(nb::handle given, Access access,
                                                const Where& where) {
   Py_buffer buffer;
@@ -229,10 +229,10 @@ void Loans::wait_for(int gpu, void* stream, const Where& where) {
   }
 }
 
-/// DLPack's word for the stream that the owner of an array on a GPU lets wait for it: none, where
-/// the owner's own stream is known and the library's waits for that, or else the library's, of
-/// which the default one is 1. Nothing for an array in the host's memory, and for the library's
-/// own.
+/// DLPack's number of the stream that the owner of an array on a GPU lets wait: "none" where the
+/// owner's own stream is known and the library's waits for that, or else the library's, of which
+/// the default stream is 1. Nothing for an array in the host's memory, and for the library's own
+/// arrays.
 std::optional<std::intptr_t> Loans::order(nb::handle given, const Where& where) {
   constexpr std::intptr_t kNone = -1;
   if (nb::isinstance<Array>(given)) return std::nullopt;
@@ -247,8 +247,8 @@ std::optional<std::intptr_t> Loans::order(nb::handle given, const Where& where) 
   return own == 0 ? 1 : own;
 }
 
-/// In a fraction of the time that __dlpack__() takes. Nothing where that has to say why the array
-/// is not given away.
+/// Borrows by DLPack's table, in a fraction of the time that __dlpack__() takes. Nothing where that
+/// call has to say why the array is not given away.
 std::optional<TensorView> Loans::borrow_by_table(nb::handle given, Access access,
                                                  const Where& where) {
   const dlpack::Table* const table = table_of(given);
@@ -283,7 +283,7 @@ TensorView Loans::borrow_dlpack(nb::handle given, Access access, const Where& wh
         PyCapsule_GetPointer(object, dlpack::kVersionedName));
     PyCapsule_SetName(object, dlpack::kUsedVersionedName);
     versioned_.push_back(managed);
-    if (managed->major != dlpack::kMajor) {  // of others, only the destruction is known
+    if (managed->major != dlpack::kMajor) {  // of other versions only the destruction is known
       refuse(where() + ": expected a capsule of DLPack " + std::to_string(dlpack::kMajor) +
              "; its __dlpack__() gave one of DLPack " + std::to_string(managed->major) +
              ", although it was asked for no later one");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module tutti._core; tutti/__init__.py has what programs see.
+// The module tutti._core. Programs see tutti/__init__.py.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -38,16 +38,17 @@ ErrorCode code_of(const std::string& name) {
   return ErrorCode::user_code;
 }
 
-/// A rank that learned of the failure from another leaves that one time to print the reason and to
-/// end the job. Python's hooks may keep it from either, so this rank prints what it knows then.
+/// Speaks in place of the reporter: a rank that learned of the failure from another leaves that one
+/// time to print the reason and to end the job. Python's hooks may keep it from either, so then
+/// this rank prints what it knows.
 void speak_for_reporter(const std::string& program, const std::string& text) {
   constexpr auto kGrace = std::chrono::seconds(2);
   std::this_thread::sleep_for(kGrace);
   std::cerr << program + ": error: " + text + "\n" << std::flush;
 }
 
-/// Ends the job after an exception that nobody caught; returns the exit code where all ranks have
-/// raised it, and end by themselves.
+/// Ends the job after an exception that the program has not caught; returns the exit code where all
+/// ranks have raised it, and end by themselves.
 int end_job(const std::string& program, const std::string& code, const std::string& text,
             bool is_agreed, bool is_reporter) {
   if (!is_agreed && !is_reporter) speak_for_reporter(program, text);
@@ -58,7 +59,8 @@ int end_job(const std::string& program, const std::string& code, const std::stri
   });
 }
 
-/// Ends with close(), whoever still has the object.
+/// Signals of preemption for Python. They end with close(), even if the program still has the
+/// object.
 class PySignals {
  public:
   void close() noexcept { signals_.reset(); }
@@ -72,8 +74,8 @@ class PySignals {
   std::optional<PreemptionSignals> signals_{std::in_place};
 };
 
-/// True where a launcher has started this process as one of several, or does not say of how many.
-/// A batch script of Slurm's is no such process.
+/// True if a launcher has started this process as one of several, or does not tell their number. A
+/// batch script of Slurm's is no such process.
 bool is_launched() {
   const std::optional<Launch> launch = find_launch();
   return launch && launch->size != 1;

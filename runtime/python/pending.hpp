@@ -14,21 +14,21 @@
 
 namespace tutti::python {
 
-/// The handle that a program has. The arrays are kept by the store as well, so that a handle may be
-/// dropped while its call is under way. It is used with the interpreter's lock.
+/// The handle of a call that a program has. The arrays are kept by the store as well, so that a
+/// handle may be dropped while its call is under way. It is used with the interpreter's lock.
 class PyPending {
  public:
   PyPending(Pending pending, std::shared_ptr<Items> items)
       : pending_(std::move(pending)), items_(std::move(items)) {}
 
   [[nodiscard]] bool is_under_way() const { return !pending_.ready(); }
-  /// Its arrays are the program's again once it is true.
+  /// True if the call is complete. Then its arrays are the program's again.
   [[nodiscard]] bool ready() const {
     const bool is_complete = pending_.ready();
     if (is_complete) items_->give_back();
     return is_complete;
   }
-  /// Nothing of it goes on in a process that was forked.
+  /// Errors  invalid_argument in a forked process, in which the call does not go on.
   void require_own_process(const char* what) const { python::require_own_process(what, forks_); }
   void wait() const {
     if (!ready()) require_own_process("wait");
@@ -60,8 +60,8 @@ class UnderWay {
     drop_complete(calls_);
     calls_.push_back(call);
   }
-  /// The object is gone. Another one may keep the group, whose helper still reads and writes the
-  /// arrays of what is not complete.
+  /// Called when the object is gone. Another object may keep the group, whose helper still reads
+  /// and writes the arrays of calls that are not complete.
   void leave() {
     auto& left = left_behind();
     left.insert(left.end(), calls_.begin(), calls_.end());
@@ -72,7 +72,8 @@ class UnderWay {
  private:
   using Calls = std::vector<PyPending>;
 
-  /// What owns their arrays may run code that makes calls, so it goes when the list is whole again.
+  /// Drops the calls that are complete. Owners of their arrays may run code that makes calls, so
+  /// they are dropped when the list is whole again.
   static void drop_complete(Calls& calls) {
     Calls complete;
     std::erase_if(calls, [&](const PyPending& call) {
@@ -82,7 +83,8 @@ class UnderWay {
     });
     for (const PyPending& call : complete) static_cast<void>(call.ready());
   }
-  /// One per process, which never ends: Python may have ended before it.
+  /// Calls that were left behind. There is one list per process, which never ends: Python may have
+  /// ended before it.
   static Calls& left_behind() {
     static auto* const calls = new Calls;
     return *calls;

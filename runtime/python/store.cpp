@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti.KVStore.
+// The class tutti.KVStore.
 #include "runtime/python/store.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -21,7 +21,7 @@ namespace tutti::python {
 
 namespace {
 
-/// Reads `read(items)` on all ranks and runs `call(store, items)`.
+/// Reads items by `read(items)`, whose errors all ranks get, and runs `call(store, items)`.
 template <class Read, class Call>
 void collective(PyStore& self, const char* what, nb::handle keys, Read&& read, Call&& call) {
   const Occupancy::Turn turn(self.occupancy(), what);
@@ -197,7 +197,7 @@ void set_compression(PyStore& self, nb::handle given, const nb::kwargs& options)
   const Occupancy::Turn turn(self.occupancy(), "set_gradient_compression");
   KVStore& store = self.get();
   std::string text;
-  if (nb::isinstance<nb::dict>(given)) {  // as MXNet has it: {"type": "2bit", "threshold": 0.5}
+  if (nb::isinstance<nb::dict>(given)) {  // MXNet's form: {"type": "2bit", "threshold": 0.5}
     if (options.size() > 0) {
       throw Error(ErrorCode::invalid_argument,
                   "set_gradient_compression: options are in the dict, or beside a name; got both");
@@ -296,7 +296,7 @@ void bind_rows(nb::class_<PyStore>& type) {
            "come to, \"cpu\" or \"gpu(0)\"; ids are on the host. Local.");
 }
 
-/// (updates, [states]) of a key.
+/// The states of a key as (updates, [states]).
 nb::tuple states_of(PyStore& self, nb::handle key) {
   const Key asked = read_key(key);
   const KeyStates found =
@@ -306,7 +306,7 @@ nb::tuple states_of(PyStore& self, nb::handle key) {
   return nb::make_tuple(found.updates, states);
 }
 
-/// From {key: (updates, [states])}.
+/// Sets states from {key: (updates, [states])}.
 void set_states(PyStore& self, const nb::dict& given) {
   const Occupancy::Turn turn(self.occupancy(), "set_states");
   KVStore& store = self.get();

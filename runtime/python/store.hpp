@@ -14,7 +14,7 @@
 
 namespace tutti::python {
 
-/// A store as Python has it.
+/// A store as an object of Python.
 class PyStore {
  public:
   PyStore(KVStore store, bool is_asynchronous)
@@ -23,7 +23,8 @@ class PyStore {
   PyStore& operator=(PyStore&&) = delete;
   ~PyStore() { close(); }
 
-  /// In a forked process it leaves everything as it is: the store is its parent's.
+  /// Closes the store. In a forked process it leaves everything as it is: the store is its
+  /// parent's.
   void close() {
     if (!store_) return;
     if (occupancy_->is_inherited()) {
@@ -44,7 +45,7 @@ class PyStore {
   [[nodiscard]] UnderWay& under_way() { return under_way_; }
   /// True if push() may return before the push is complete: Settings::asynchronous.
   [[nodiscard]] bool is_asynchronous() const { return is_asynchronous_; }
-  /// What the store runs, if that is an optimizer.
+  /// Keeps the optimizer that the store runs, if it runs one.
   void keep(std::shared_ptr<Optimizer> optimizer) { optimizer_ = std::move(optimizer); }
   [[nodiscard]] std::shared_ptr<Optimizer> optimizer() const { return optimizer_; }
 
@@ -56,7 +57,7 @@ class PyStore {
   std::shared_ptr<Optimizer> optimizer_;
 };
 
-/// A call that has no arrays, in turn and without the interpreter's lock.
+/// Runs a call without arrays, in turn and without the interpreter's lock.
 template <class Call>
 auto simple(PyStore& self, const char* what, Call&& call) {
   const Occupancy::Turn turn(self.occupancy(), what);
@@ -64,7 +65,7 @@ auto simple(PyStore& self, const char* what, Call&& call) {
   return blocking([&] { return call(store); });
 }
 
-/// save, load and what else has a path; verify and statistics.
+/// Adds the methods with paths, such as save and load, and verify and statistics.
 void bind_files(nb::class_<PyStore>& type);
 
 }  // namespace tutti::python

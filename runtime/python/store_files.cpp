@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of tutti.KVStore, and what it tells of itself.
+// The methods of tutti.KVStore for files, and for reports on itself.
 #include <map>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
@@ -13,7 +13,7 @@ namespace tutti::python {
 
 namespace {
 
-/// Reads the path on all ranks and runs `call(store, path)`.
+/// Reads the path, whose errors all ranks get, and runs `call(store, path)`.
 template <class Call>
 auto with_path(PyStore& self, const char* what, nb::handle given, Call&& call) {
   const Occupancy::Turn turn(self.occupancy(), what);

@@ -11,7 +11,8 @@ namespace tutti::python {
 
 namespace {
 
-/// Torch's tensors tell where they are in a hundredth of the time of __dlpack_device__().
+/// True for tensors of torch in such memory: they tell where they are in a hundredth of the time of
+/// __dlpack_device__().
 bool is_of_torch(nb::handle given, bool on_gpu) {
   return nb::object(nb::getattr(given, "is_cuda", nb::none())).is(nb::bool_(on_gpu));
 }
@@ -23,7 +24,8 @@ std::optional<void*> stream_of_torch(int gpu) {
   return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream.attr("cuda_stream")));
 }
 
-/// 1 is the default stream, whose handle is null; 2 is cudaStreamPerThread, whose handle it is.
+/// The stream in __cuda_array_interface__. 1 is the default stream, whose handle is null; 2 is
+/// cudaStreamPerThread, whose handle it is.
 std::optional<void*> stream_of_interface(nb::handle given) {
   const nb::object found = nb::getattr(given, "__cuda_array_interface__", nb::none());
   if (!nb::isinstance<nb::dict>(found)) return std::nullopt;
@@ -73,7 +75,8 @@ void BorrowedStreams::add(int gpu, void* stream) {
 
 void BorrowedStreams::add_unknown(int gpu) { add(gpu, std::nullopt); }
 
-/// An error of a GPU is told by the next call of a store.
+/// Makes the streams of all arrays wait for the library's. An error of a GPU is told by the next
+/// call of a store.
 void BorrowedStreams::end() noexcept {
   for (const auto& [gpu, stream] : std::exchange(borrowed_, {})) {
     try {

@@ -13,24 +13,24 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// The GPU that an array is on, by __dlpack_device__; nothing if it is elsewhere, or on none that
-/// this process has.
+/// The GPU that holds an array, by __dlpack_device__; nothing if the array is elsewhere, or on a
+/// GPU that this process does not have.
 std::optional<int> gpu_of(nb::handle given);
 
-/// The stream in which the array's library works with it now: by DLPack's table, of torch, or by
-/// __cuda_array_interface__, as CuPy and Numba have it. Nothing if none of them tells.
+/// The stream in which the array's library works with it now: from DLPack's table, from torch, or
+/// from __cuda_array_interface__, which CuPy and Numba have. Nothing if none of them tells.
 std::optional<void*> current_stream(nb::handle given, const dlpack::Table* table, int gpu);
 
 /// The streams of the arrays that a call borrows. While the call begins, the library's stream of
-/// the GPU waits for each of them; when it ends, each waits for the library's. So a program may
-/// free or write in its own stream what it has pushed, and read what it has pulled.
+/// the GPU waits for each of them; when it ends, each waits for the library's. So in its own stream
+/// a program may free or write arrays that it has pushed, and read arrays that it has pulled.
 class BorrowedStreams {
  public:
   /// Errors  invalid_argument: a stream that is being captured into a graph.
   void add(int gpu, void* stream);
-  /// For an array whose stream nobody tells: end() waits until the library is done with it.
+  /// Adds an array whose stream is unknown: end() waits until the library is done with it.
   void add_unknown(int gpu);
-  /// The call has put its work into the library's streams.
+  /// Called when the call has put its work into the library's streams.
   void end() noexcept;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nanobind says of arguments that no function takes is a list of several lines. Here it
-// becomes a sentence, at the functions' own entry points, because nanobind has no place to say it
-// otherwise.
+// nanobind's text about arguments that no function takes is a list of several lines. Here it
+// becomes a sentence, at the functions' own entry points, because nanobind has no other place for
+// it.
 #include "runtime/python/type_errors.hpp"
 
 #include <algorithm>
@@ -21,7 +21,8 @@ constexpr std::string_view kListing =
     "(): incompatible function arguments. The following argument types are supported:\n    1. ";
 constexpr std::string_view kGiven = "\nInvoked with types: ";
 
-/// "keys: int, priority: int = 0" of "push(self, keys: int, priority: int = 0) -> None".
+/// The parameters in a signature: "keys: int, priority: int = 0" of "push(self, keys: int,
+/// priority: int = 0) -> None".
 std::string_view parameters_of(std::string_view signature) {
   signature = signature.substr(0, signature.rfind(") -> "));
   signature.remove_prefix(std::min(signature.find('(') + 1, signature.size()));
@@ -30,7 +31,8 @@ std::string_view parameters_of(std::string_view signature) {
   return signature.starts_with(", ") ? signature.substr(2) : signature;
 }
 
-/// "int, priority: str" of "int, kwargs = { priority: str }".
+/// The types of given arguments without braces: "int, priority: str" of "int, kwargs = { priority:
+/// str }".
 std::string without_braces(std::string_view given) {
   constexpr std::string_view kNamed = "kwargs = { ";
   const std::size_t named = given.find(kNamed);
@@ -40,7 +42,7 @@ std::string without_braces(std::string_view given) {
   return std::string(given.substr(0, named)).append(rest);
 }
 
-/// Nothing if it is another error than that of arguments.
+/// The sentence for an error about arguments; nothing for any other error.
 std::string sentence_of(std::string_view text) {
   const std::size_t listing = text.find(kListing);
   const std::size_t given_at = text.rfind(kGiven);
@@ -49,7 +51,7 @@ std::string sentence_of(std::string_view text) {
   signature = signature.substr(0, signature.find('\n'));
   std::string_view given = text.substr(given_at + kGiven.size());
   const bool is_method = signature.find("(self") != signature.npos;
-  if (is_method) {  // the first of the given types is the object's own
+  if (is_method) {  // the first of the given types is that of the object
     const std::size_t comma = given.find(", ");
     given = comma == given.npos ? std::string_view() : given.substr(comma + 2);
   }
@@ -58,7 +60,8 @@ std::string sentence_of(std::string_view text) {
          std::string(parameters_of(signature)) + "); got (" + without_braces(given) + ")";
 }
 
-/// What is raised now, in one sentence if it is about arguments. What its text raises is raised.
+/// Replaces the exception that is raised by one with a short text, if it is about arguments. An
+/// exception in making the text is raised instead.
 void shorten() noexcept {
   try {
     nb::python_error raised;
@@ -75,8 +78,8 @@ void shorten() noexcept {
   }
 }
 
-/// The entry points that nanobind gives to functions are few: each has a number here. One list per
-/// process, as the module is.
+/// The entry points of nanobind's functions, of which there are few: each has a number here. One
+/// list per process, as the module is.
 constexpr std::size_t kMostEntries = 8;
 std::array<vectorcallfunc, kMostEntries>& entries() noexcept {
   static constinit std::array<vectorcallfunc, kMostEntries> known{};
@@ -97,7 +100,7 @@ constexpr std::array<vectorcallfunc, kMostEntries> all_of(std::index_sequence<kE
 }
 constexpr auto kOurs = all_of(std::make_index_sequence<kMostEntries>());
 
-/// Goes through ours if it is a function of nanobind's.
+/// Makes a function of nanobind's go through this file's entry points.
 void guard(nb::handle function) {
   const std::string_view kind = Py_TYPE(function.ptr())->tp_name;
   if (kind != "nanobind.nb_func" && kind != "nanobind.nb_method") return;

@@ -7,8 +7,8 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// Arguments that a function or method of the module does not take raise TypeError with one
-/// sentence: what was expected, and what was given.
+/// Makes functions and methods of the module raise TypeError with one sentence for arguments that
+/// they do not take: what was expected, and what was given.
 void shorten_type_errors(const nb::module_& module);
 
 }  // namespace tutti::python

@@ -15,7 +15,7 @@ namespace tutti::python {
 
 namespace {
 
-/// Lends an updater's arrays, and takes them back, also of one that raises.
+/// Lends arrays to an updater, and takes them back, even if it raises.
 class Lending {
  public:
   Lending() = default;
@@ -29,7 +29,7 @@ class Lending {
     leases_.push_back(array.lease());
     return nb::cast(std::move(array));
   }
-  /// Errors  user_code: somebody kept a view of them.
+  /// Errors  user_code: the program has kept a view of them.
   void take_back(const Key& key) {
     bool is_kept = false;
     for (const auto& lease : leases_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of Python as updaters of a store. None gives no updater.
+// Makes updaters of a store from functions of Python. None gives no updater.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,9 +10,10 @@ namespace tutti::python {
 
 class Occupancy;
 
-/// function(key, merged, stored). `store` is that of the store whose updater it becomes.
+/// An updater that calls function(key, merged, stored). `store` is that of the store whose updater
+/// it becomes.
 Updater dense_updater(nanobind::object function, const Occupancy& store);
-/// function(key, ids, rows, stored)
+/// An updater that calls function(key, ids, rows, stored).
 RowSparseUpdater row_updater(nanobind::object function, const Occupancy& store);
 
 }  // namespace tutti::python

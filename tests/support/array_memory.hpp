@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets one thread of a test find no memory for an array.
+// Makes one thread of a test find no memory for an array.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace test {
 
 inline constexpr std::size_t kAnyArray = std::numeric_limits<std::size_t>::max();
 
-/// From now on `new T[n]` throws std::bad_alloc on this thread for more bytes.
+/// From now on `new T[n]` of more than so many bytes throws std::bad_alloc on this thread.
 void set_most_of_array(std::size_t bytes);
 
 }  // namespace test

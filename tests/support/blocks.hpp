@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that go from rank to rank, whose elements name both ranks and the place.
+// Blocks that go from rank to rank, whose elements name both ranks and their place in the block.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace test {
 
 using Counts = std::vector<std::size_t>;
 
-/// The block that one rank gives another; `to` is -1 where all get the same.
+/// Fills the block that one rank gives another; `to` is -1 where all ranks get the same block.
 void fill_block(std::span<std::int64_t> block, int from, int to);
 bool is_block(std::span<const std::int64_t> block, int from, int to);
 
@@ -23,17 +23,17 @@ inline std::size_t total(const Counts& counts) {
   return sum;
 }
 
-/// How many elements `from` gives `to`, about `scale` of them; zero for some pairs.
+/// The number of elements that `from` gives `to`, about `scale` of them; zero for some pairs.
 inline std::size_t uneven_count(int from, int to, std::size_t scale) {
   return scale * static_cast<std::size_t>((3 * from + 5 * to + 1) % 4) / 2;
 }
 
-/// A vector of int64, in the memory of the node or in ordinary memory, of numbers that no block
-/// has.
+/// A vector of int64, in the memory of the node or in ordinary memory, whose numbers no block has.
 tutti::Tensor numbers(tutti::Communicator& comm, bool shared, std::size_t count);
 bool is_untouched(const tutti::Tensor& tensor);
 
-/// Gives blocks of these sizes to `to_of(r)`, one after the other.
+/// Fills a tensor with blocks of these sizes, one after the other, of which block r goes to
+/// `to_of(r)`.
 template <class ToOf>
 void fill_blocks(tutti::Tensor& tensor, const Counts& counts, int from, ToOf&& to_of) {
   auto rest = tensor.values<std::int64_t>();
@@ -43,7 +43,7 @@ void fill_blocks(tutti::Tensor& tensor, const Counts& counts, int from, ToOf&& t
   }
 }
 
-/// True if block r came from rank r, for `to`.
+/// True if block r came from rank r, and is for `to`.
 inline bool are_blocks(const tutti::Tensor& tensor, const Counts& counts, int to) {
   std::span<const std::int64_t> rest = tensor.values<std::int64_t>();
   for (std::size_t r = 0; r < counts.size(); ++r) {
@@ -53,7 +53,7 @@ inline bool are_blocks(const tutti::Tensor& tensor, const Counts& counts, int to
   return true;
 }
 
-// --- one call each: true if this rank's result is right -----------------------------------------
+// --- the calls: each returns true if this rank's result is right ---------------------------------
 
 inline bool gather_is_right(tutti::Communicator& comm, std::size_t count, int root, bool shared) {
   const Counts counts(static_cast<std::size_t>(comm.size()), count);
@@ -112,7 +112,7 @@ inline bool alltoallv_is_right(tutti::Communicator& comm, std::size_t scale, boo
   return are_blocks(output, wanted, comm.rank());
 }
 
-/// All of these calls with blocks of about `count` elements.
+/// Makes all of these calls with blocks of about `count` elements; true if all results are right.
 inline bool blocks_are_right(tutti::Communicator& comm, std::size_t count, bool shared) {
   bool right = true;
   for (int root = 0; root < comm.size(); root += 2) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks beyond doctest's: their place, those of threads that play ranks, and errors.
+// Checks that doctest does not have: they know their place, work on threads that play ranks, and
+// catch errors.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace test {
 
-/// std::source_location, which clang-tidy 14 does not know.
+/// A place in the source, in place of std::source_location, which clang-tidy 14 does not know.
 class Place {
  public:
   static constexpr Place current(const char* file = __builtin_FILE(),
@@ -33,7 +34,7 @@ inline std::string to_string(const Place& place) {
   return place.file_name() + (":" + std::to_string(place.line()));
 }
 
-/// Throws an Error that says where, what was expected and what was got.
+/// Throws an Error with the place, the expected value and the value found.
 [[noreturn]] inline void fail_here(const std::string& what, Place where = Place::current()) {
   throw tutti::Error(tutti::ErrorCode::divergence, to_string(where) + ": " + what);
 }

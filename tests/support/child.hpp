@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test does to a process of its own: limits, signals, another user, locked memory.
+// Child processes, in which a test changes limits, signals, the user or locked memory.
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 
 namespace test {
 
-/// Sanitizers take terabytes of addresses, and memory of their own.
+/// True under a sanitizer, which takes terabytes of addresses, and memory of its own.
 constexpr bool is_sanitized() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return true;
@@ -21,15 +21,15 @@ constexpr bool is_sanitized() {
 #endif
 }
 
-/// How a child ended.
+/// The end of a child.
 struct ChildEnd {
-  int signal = 0;  ///< that ended it; 0 for none
+  int signal = 0;  ///< signal that ended it; 0 for none
   bool threw = false;
-  std::string text;  ///< of the exception, or what the body returned
+  std::string text;  ///< text of the exception, or the body's result
 };
 
-/// Runs the body in a child of this process, so that what it changes ends with it. No thread of
-/// this process is there.
+/// Runs the body in a child of this process, so that its changes end with it. The child has no
+/// other thread of this process.
 inline ChildEnd in_child(const std::function<std::string()>& body) {
   int ends[2] = {-1, -1};
   if (pipe(ends) != 0) return {.signal = -1, .threw = true, .text = "pipe"};
@@ -60,7 +60,7 @@ inline ChildEnd in_child(const std::function<std::string()>& body) {
   return end;
 }
 
-/// Runs it under a limit, as a shell's ulimit sets it.
+/// Runs the body in a child under a limit, as a shell's ulimit sets it.
 inline ChildEnd in_child_with(__rlimit_resource resource, rlim_t limit,
                               const std::function<std::string()>& body) {
   return in_child([&]() -> std::string {

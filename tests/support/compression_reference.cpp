@@ -31,7 +31,7 @@ Floats CompressionReference::quantised() {
   const std::size_t bits = name_ == "2bit" ? 2 : 1;
   const auto threshold = static_cast<float>(option_);
   Floats sent;
-  std::size_t used = 0;  // bits of packed
+  std::size_t used = 0;  // bits of `packed` that are used
   for (const float r : residual) {
     unsigned code = 0;
     if (bits == 2) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient compression once more, for comparison: one element at a time, by its definition.
+// A second implementation of gradient compression, for comparison: one element at a time, by its
+// definition.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +12,17 @@ namespace test {
 using Floats = std::vector<float>;
 using Bytes = std::vector<std::byte>;
 
-/// One sender of one key: what each step sends, in numbers and in bytes.
+/// One sender of one key: the values that each step sends, as numbers and as bytes.
 class CompressionReference {
  public:
-  /// `name` as in compression::create; `option` is its threshold or ratio.
+  /// `name` is a name of compression::create; `option` is its threshold or ratio.
   CompressionReference(std::string name, double option, std::size_t count)
       : residual(count, 0.0f), name_(std::move(name)), option_(option) {}
 
   Floats residual;
   Bytes packed;
 
-  /// What is sent of this gradient; the residual keeps the rest.
+  /// The values that are sent of this gradient; the residual keeps the rest.
   Floats step(const Floats& gradient);
 
  private:

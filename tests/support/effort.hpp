@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much tests try, by what runs them.
+// The number of cases and rounds that tests try, by the tool that runs them.
 #pragma once
 
 namespace test {
 
-/// ThreadSanitizer looks at accesses, not at values, and takes 20 times as long: tests that compare
-/// bits in many combinations make do with some of them there. So they do under an emulator.
+/// ThreadSanitizer checks accesses, not values, and takes 20 times as long: under it, tests that
+/// compare bits in many combinations try only some of them. So they do under an emulator.
 #if defined(__SANITIZE_THREAD__) || defined(TEST_EMULATED)
 inline constexpr bool kFewCases = true;
 #else
 inline constexpr bool kFewCases = false;
 #endif
 
-/// Both sanitizers see in a few rounds what they see in many.
+/// Both sanitizers find in a few rounds what they find in many.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(TEST_EMULATED)
 inline constexpr bool kFewRounds = true;
 #else

@@ -47,7 +47,7 @@ gpus::DeviceInfo FakeAccelerator::info(int device) const {
   return {"fake GPU", "0000:0" + std::to_string(bus) + ":00.0", memory_bytes_, is_sliced_};
 }
 
-/// Filled with a pattern, so that what is read before it is written is seen.
+/// Fills the memory with a pattern, so that reading it before it is written is noticed.
 std::byte* FakeAccelerator::allocate(int device, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   FakeDevice& own = devices_.at(device);
@@ -61,7 +61,7 @@ std::byte* FakeAccelerator::allocate(int device, std::size_t bytes) {
 
 void FakeAccelerator::release(int device, std::byte* memory) noexcept {
   const std::lock_guard lock(mutex_);
-  run_all();  // as the real one waits for the device
+  run_all();  // the real one waits for the device, too
   FakeDevice& own = devices_[device];
   own.used -= own.blocks[memory];
   own.blocks.erase(memory);
@@ -131,7 +131,7 @@ void FakeAccelerator::record(gpus::Event event, int device, gpus::Stream stream)
   *static_cast<FakeEvent*>(event) = {own, own->put};
 }
 
-/// Like CUDA's: what the event is now, whatever it is recorded for later.
+/// Waits like CUDA: for the event as it is now, whatever it is recorded for later.
 void FakeAccelerator::wait(int device, gpus::Stream stream, gpus::Event event) {
   const std::lock_guard lock(mutex_);
   const FakeEvent now = *static_cast<FakeEvent*>(event);
@@ -164,7 +164,7 @@ void FakeAccelerator::enqueue(int device, gpus::Stream stream, Work work) {
   ++own->put;
 }
 
-/// The front of a random stream; of another one if it cannot run. False if none can.
+/// Runs the front of a random stream, or of another one if that cannot run. False if none can.
 bool FakeAccelerator::run_one() {
   std::vector<FakeStream*> ready;
   for (FakeDevice& device : devices_) {
@@ -225,7 +225,7 @@ std::optional<std::string> FakeAccelerator::failure_of_collectives() const {
   return failure_of_collectives_;
 }
 
-/// Like CUDA's: ordinary memory of the host is read, or written, before this returns.
+/// Copies like CUDA: ordinary memory of the host is read, or written, before this returns.
 void FakeAccelerator::copy(int device, gpus::Stream stream, std::byte* to, const std::byte* from,
                            std::size_t bytes) {
   const std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPUs for machines without one: memory of the host, and streams whose work runs late, in a random
-// order that only streams and events restrict. What works on it by luck alone fails on some seed.
+// order that only streams and events restrict. Code that works by luck alone fails with some seed.
 #pragma once
 
 #include <atomic>
@@ -72,16 +72,16 @@ class FakeAccelerator final : public gpus::Accelerator {
   [[nodiscard]] std::size_t pending() const;
   /// From now on work of this device never runs, as if a kernel hung.
   void hang(int device);
-  /// It runs again.
+  /// Makes the device run again.
   void go_on(int device);
-  /// From now on collectives say that this has gone wrong with them.
+  /// From now on collectives report this error.
   void fail_collectives(const std::string& why);
   [[nodiscard]] std::optional<std::string> failure_of_collectives() const;
   /// From now on work for this device is refused, as by a GPU that fell off the bus.
   void break_down(int device);
-  /// From now on memory of others cannot be pinned.
+  /// From now on pinning memory of others fails.
   void refuse_to_pin() { can_pin_ = false; }
-  /// From now on there is no library for collectives.
+  /// From now on the library for collectives cannot be used.
   void lose_node_library(const std::string& why);
   /// From now on no process can use memory of another.
   void lose_peer_access() { peer_access_.reset(); }
@@ -90,11 +90,11 @@ class FakeAccelerator final : public gpus::Accelerator {
   void require_reach(int device) const;
   /// Bytes of the device that are allocated.
   [[nodiscard]] std::size_t used(int device);
-  /// From now on these two devices say that they are one.
+  /// From now on these two devices report that they are one.
   void merge(int device, int other) { merged_[other] = device; }
   /// From now on all devices are slices of GPUs.
   void slice() { is_sliced_ = true; }
-  /// From now on this stream is one whose order nobody knows.
+  /// From now on the order of this stream is unknown, as if it were being captured.
   void capture(gpus::Stream stream) { captured_ = stream; }
   /// From now on no abort of collectives returns, as long as this object lives.
   void let_aborts_wait() { *aborts_wait_ = true; }
@@ -114,24 +114,24 @@ class FakeAccelerator final : public gpus::Accelerator {
   void await_sum_delay() const {
     std::this_thread::sleep_for(std::chrono::milliseconds(sum_delay_ms_));
   }
-  /// And so does each copy from or to pinned memory.
+  /// From now on each copy from or to pinned memory takes so much longer.
   void delay_host_copies(std::chrono::milliseconds delay) { copy_delay_ms_ = delay.count(); }
   /// From now on the next attempts to join this many ranks fail.
   void refuse_to_join(int ranks) { refused_join_ = ranks; }
   [[nodiscard]] int refused_join() const { return refused_join_; }
-  /// Communicators that ranks have joined so far, of all ranks.
+  /// The number of communicators that ranks have joined so far, over all ranks.
   [[nodiscard]] int joins() const { return joins_; }
   void count_join() { ++joins_; }
-  /// Bytes that copies from memory of a device to memory of the host have had so far.
+  /// Bytes that were copied from memory of a device to memory of the host so far.
   [[nodiscard]] std::size_t bytes_to_host() const { return bytes_to_host_; }
-  /// The names of ranges so far, in order, each with a space for every range that it is in.
+  /// The names of ranges so far, in order, each behind a space for every range that it is in.
   [[nodiscard]] const std::vector<std::string>& ranges() const { return ranges_; }
   [[nodiscard]] int open_ranges() const { return open_ranges_; }
 
  private:
   struct FakeStream {
     std::deque<Work> work;
-    std::size_t put = 0;  ///< pieces of work so far
+    std::size_t put = 0;  ///< pieces of work that were put into the stream so far
     std::size_t run = 0;
   };
   struct FakeEvent {
@@ -165,7 +165,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::map<int, int> merged_;
   std::unique_ptr<gpus::NodeLibrary> node_library_;
   std::unique_ptr<gpus::PeerAccess> peer_access_;
-  std::set<std::unique_ptr<FakeEvent>> events_;  ///< after a failure they are not destroyed
+  std::set<std::unique_ptr<FakeEvent>> events_;  ///< not destroyed after a failure
   bool can_pin_ = true;
   bool is_sliced_ = false;
   std::shared_ptr<std::atomic<bool>> aborts_wait_ = std::make_shared<std::atomic<bool>>(false);
@@ -184,10 +184,10 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::optional<std::string> failure_of_collectives_;
 };
 
-/// Ranks are threads: a name is an address.
+/// Access to memory of other ranks, which are threads: a name is an address.
 std::unique_ptr<gpus::PeerAccess> make_fake_peer_access(FakeAccelerator& accelerator);
 
-/// Puts fake GPUs into the process while it lives.
+/// Replaces the process's GPUs by fake ones while it lives.
 class FakeGpus {
  public:
   explicit FakeGpus(int devices, unsigned seed = 1, std::size_t memory = std::size_t{1} << 30);
@@ -199,7 +199,7 @@ class FakeGpus {
   const std::shared_ptr<FakeAccelerator> accelerator;
 };
 
-/// Quiet, and sums over ranks by this path (TUTTI_GPU_PATH).
+/// Settings that log nothing, and sum over ranks by this path (TUTTI_GPU_PATH).
 inline tutti::Settings by(const std::string& path) {
   tutti::Settings settings;
   settings.gpu_path = path;
@@ -207,7 +207,7 @@ inline tutti::Settings by(const std::string& path) {
   return settings;
 }
 
-/// The elements, wherever they are.
+/// The elements of a tensor on any device.
 inline std::vector<float> on_host(const tutti::ConstTensorView& tensor) {
   tutti::Tensor copy = tutti::Tensor::empty(tensor.shape(), tensor.dtype());
   copy.view().copy_from(tensor);
@@ -215,11 +215,12 @@ inline std::vector<float> on_host(const tutti::ConstTensorView& tensor) {
 }
 
 /// Collectives among the devices of one accelerator, each used by a thread of its own. A rank whose
-/// device hangs keeps the others waiting. `unusable`: why it cannot be used.
+/// device hangs keeps the others waiting. `unusable`: the reason why the library cannot be used, if
+/// any.
 std::unique_ptr<gpus::NodeLibrary> make_fake_node_library(FakeAccelerator& accelerator,
                                                           std::string unusable);
 
-/// The same arithmetic on the host.
+/// Kernels with the same arithmetic on the host.
 std::unique_ptr<gpus::Kernels> make_fake_kernels(FakeAccelerator& accelerator, int device);
 
 }  // namespace test

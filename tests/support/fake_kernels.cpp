@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the fake GPUs: plain loops, written apart from those that they stand in for.
+// The kernels of the fake GPUs: plain loops, written independently of the real kernels.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -23,12 +23,13 @@ using tutti::UpdateStep;
 
 template <class T>
 constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
-/// What sums are made in.
+/// The type in which sums are made.
 template <class T>
 using Wide = std::conditional_t<is_half<T>, float,
                                 std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
 
-/// The left subtree is the largest power of two below the number of leaves.
+/// The sum along the canonical tree, whose left subtree is the largest power of two below the
+/// number of leaves.
 template <class Sum, class Leaf>
 Sum tree(const Leaf& leaf, std::size_t first, std::size_t count) {
   if (count == 1) return leaf(first);
@@ -155,7 +156,7 @@ class FakeKernels final : public gpus::Kernels {
     });
   }
 
-  /// The order is the library's own: its numbers for GPUs are those of CPUs.
+  /// Adds the squares in the library's own order, whose numbers for GPUs are those for CPUs.
   void squares(gpus::Stream stream, gpus::LaunchTable& /*table*/,
                std::span<const gpus::TensorRow> rows, double* results) override {
     if (results == nullptr) return;
@@ -176,7 +177,7 @@ class FakeKernels final : public gpus::Kernels {
     });
   }
 
-  /// What was packed is not looked at, as on a GPU.
+  /// The packed bytes are not read, as on a GPU.
   void feed_back(gpus::Stream stream, gpus::LaunchTable& /*table*/,
                  std::span<const gpus::TensorRow> rows, const gpus::Packing& packing) override {
     if (!packing.has_residual()) return;

@@ -22,7 +22,7 @@ enum class Verb { allreduce, reduce_scatter, allgather };
 /// One collective call of a node, as its ranks come to it.
 struct Step {
   std::map<int, std::byte*> arrived;      ///< local rank -> its data
-  std::map<int, const std::byte*> given;  ///< where an allreduce reads
+  std::map<int, const std::byte*> given;  ///< the inputs of an allreduce
   bool done = false;
 };
 
@@ -133,7 +133,7 @@ class FakeCollectives final : public gpus::NodeCollectives {
 
   FakeAccelerator& accelerator_;
   std::shared_ptr<Meeting> meeting_;
-  std::shared_ptr<const std::atomic<bool>> aborts_wait_;  ///< beyond the accelerator's own end
+  std::shared_ptr<const std::atomic<bool>> aborts_wait_;  ///< outlives the accelerator
   int rank_;
   int device_;
   std::size_t next_ = 0;

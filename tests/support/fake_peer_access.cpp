@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are threads: memory and events of one are those of all.
+// Access to other ranks' memory and events, for ranks that are threads: all of them share both.
 #include <cstring>
 
 #include "tests/support/fake_accelerator.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups whose deadline passes while all ranks are there.
+// Groups whose deadline passes while all ranks are present.
 #pragma once
 
 #include <chrono>
@@ -10,9 +10,9 @@
 
 namespace test {
 
-/// split(), but the group's calls have another deadline than its making, to which a rank may come
-/// late on a busy machine. So it may be short where one rank alone lets it pass. Collective; the
-/// communicator itself keeps its deadline.
+/// Splits like split(), but the group's calls have another deadline than the split itself, to which
+/// a rank may come late on a busy machine. So the deadline may be short where one rank alone lets
+/// it pass. Collective; the communicator itself keeps its deadline.
 inline tutti::Communicator hasty_group(tutti::Communicator& world, int color,
                                        std::chrono::duration<double> deadline) {
   auto& settings =

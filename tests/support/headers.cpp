@@ -1,2 +1,2 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the compiled headers.hpp, which CMake makes for a program.
+// The source of the compiled headers.hpp, which CMake makes for a program.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What most tests include, compiled once for all of them. No header of an MPI: tests are linked
-// with several.
+// The headers that most tests include, compiled once for all of them. None is of an MPI: tests are
+// linked with several.
 #pragma once
 
 #include <algorithm>

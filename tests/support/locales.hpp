@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Locales in which numbers and letters are not those of C: made by localedef in a folder of the
+// Locales in which numbers and letters are not those of C, made by localedef in a folder of the
 // test's, so that no package is needed.
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace test {
 
-/// "1.234,5" of streams.
+/// Numbers of streams like "1.234,5".
 struct Commas final : std::numpunct<char> {
   [[nodiscard]] char do_decimal_point() const override { return ','; }
   [[nodiscard]] char do_thousands_sep() const override { return '.'; }
   [[nodiscard]] std::string do_grouping() const override { return "\3"; }
 };
 
-/// While it lives, the program has chosen this locale, for C and for C++: a decimal comma, groups
+/// While an object lives, the program has this locale, for C and for C++: a decimal comma, groups
 /// of three digits, and for "tr_TR" no upper case of i in ASCII.
 class ForeignLocale {
  public:
@@ -29,11 +29,11 @@ class ForeignLocale {
     const std::string made = folder_.path() / name;
     const std::string command = "localedef -c -i '" + (folder_.path() / "source").string() +
                                 "' -f ISO-8859-9 '" + made + "' >/dev/null 2>&1";
-    static_cast<void>(std::system(command.c_str()));  // its warnings count as failure
+    static_cast<void>(std::system(command.c_str()));  // its warnings count as failures
     setenv("LOCPATH", folder_.path().c_str(), 1);
     has_c_ = std::setlocale(LC_ALL, name.c_str()) != nullptr;
     std::locale::global(std::locale(std::locale::classic(), new Commas));
-    if (has_c_) std::setlocale(LC_ALL, name.c_str());  // the line above may have set it back
+    if (has_c_) std::setlocale(LC_ALL, name.c_str());  // the line above may have reset it
   }
   ~ForeignLocale() {
     std::locale::global(before_);
@@ -43,7 +43,7 @@ class ForeignLocale {
   ForeignLocale(const ForeignLocale&) = delete;
   ForeignLocale& operator=(const ForeignLocale&) = delete;
 
-  /// False where there is no localedef: then streams alone have the locale.
+  /// False where there is no localedef: then only streams have the locale.
   [[nodiscard]] bool has_c() const { return has_c_; }
 
  private:

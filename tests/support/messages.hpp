@@ -6,8 +6,8 @@
 
 namespace test {
 
-/// In each pair the lower rank sends first, then the higher one. True if what this rank received is
-/// right.
+/// Sends a message in both directions between each two ranks, from the lower one first. True if
+/// this rank has received the right ones.
 inline bool pairs_are_right(tutti::Communicator& comm, std::size_t count, bool shared) {
   tutti::Tensor sent = numbers(comm, shared, count);
   tutti::Tensor received = numbers(comm, !shared, count);

@@ -15,7 +15,7 @@
 
 namespace {
 
-MPI_Comm verdicts = MPI_COMM_NULL;  // a duplicate: its messages never meet the library's
+MPI_Comm verdicts = MPI_COMM_NULL;  // a duplicate, whose messages never meet the library's
 std::ostringstream other_ranks_output;
 
 void print_output() {
@@ -29,8 +29,8 @@ void print_output() {
   other_ranks_output.str("");
 }
 
-// MPI's own waits keep a core, which the ranks that are waited for could use: tests have more ranks
-// than cores.
+// Waits for a request without keeping a core, as MPI's own waits do: tests have more ranks than
+// cores, and the ranks that are waited for could use it.
 void wait_for(MPI_Request request) {
   constexpr std::chrono::milliseconds kInStep{1};
   constexpr std::chrono::microseconds kNap{200};
@@ -57,7 +57,7 @@ void allreduce(void* values, int count, MPI_Datatype type, MPI_Op op) {
   std::cout << "[rank " + std::to_string(test::rank()) +
                    "] ranks are out of step: this one is at " + place + "\n"
             << std::flush;
-  MPI_Barrier(verdicts);  // all ranks come here, and all print first
+  MPI_Barrier(verdicts);  // all ranks come here after they have printed
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::abort();
 }

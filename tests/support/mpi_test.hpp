@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests under mpirun share: verdicts that all ranks agree on, layouts.
+// Helpers of tests under mpirun: verdicts that all ranks agree on, and layouts of ranks.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace test {
 int rank();
 int size();
 inline bool is_last() { return rank() == size() - 1; }
-/// The last rank as messages begin to name it.
+/// The last rank, as the begin of a message names it.
 inline std::string last() { return "rank " + std::to_string(size() - 1); }
 
 /// True on every rank if `mine` is true on every rank: a check that could differ between ranks is
@@ -30,7 +30,7 @@ inline std::string last() { return "rank " + std::to_string(size() - 1); }
 /// step, which ends the job with the name of both places.
 bool agree(bool mine, Place where = Place::current());
 
-/// The largest of the ranks' values.
+/// The largest of the ranks' values, on all ranks.
 double largest(double mine);
 
 /// True if all ranks hold the same bytes.
@@ -40,16 +40,16 @@ inline std::span<const std::byte> bytes_of(const tutti::ConstTensorView& tensor)
   return {tensor.bytes(), tensor.size_bytes()};
 }
 
-/// True if both hold the same bits, -0 and NaN included.
+/// True if both tensors hold the same bits, -0 and NaN included.
 bool same_bits(const tutti::ConstTensorView& left, const tutti::ConstTensorView& right);
 
 /// Settings for tests: a deadline that is long for a busy machine and short for a stuck test.
 tutti::Settings settings();
 
-/// What `body` threw: the error, or nothing and a line of output that says what came instead.
+/// The error that `body` threw; or nothing, after printing what it did instead.
 std::optional<tutti::Error> error_of(const std::function<void()>& body);
 
-/// Whether the error has this code and all of these words, and leaves the store usable.
+/// True if the error has this code and all of these words, and leaves the store usable.
 bool is_refusal(const std::optional<tutti::Error>& error, tutti::ErrorCode code,
                 const std::vector<std::string>& words);
 
@@ -58,12 +58,12 @@ bool is_refusal(const std::optional<tutti::Error>& error, tutti::ErrorCode code,
 bool throws_on_all(const std::function<void()>& body, tutti::ErrorCode code,
                    const std::vector<std::string>& words, Place where = Place::current());
 
-/// Checks the error of a local call: the body runs on rank `only` alone.
+/// Checks the error of a local call: the body runs on rank `only` alone. True on all ranks if it is
+/// right.
 bool throws_on(int only, const std::function<void()>& body, tutti::ErrorCode code,
                const std::vector<std::string>& words, Place where = Place::current());
 
-// --- layouts of the job's ranks over virtual nodes
-// -------------------------------------------------
+// --- layouts of the job's ranks over virtual nodes -----------------------------------------------
 
 using Layout = std::vector<int>;  // ranks per node, one entry per node
 
@@ -75,8 +75,8 @@ inline std::string to_string(const Layout& layout) {
 
 inline Layout one_node() { return {size()}; }
 
-/// Nodes of an equal power of two of ranks: 8 ranks give 1x8, 2x4, 4x2 and 8x1, 6 give 1x6, 3x2,
-/// 6x1.
+/// Layouts of nodes of equally many ranks, a power of two: 8 ranks give 1x8, 2x4, 4x2 and 8x1, 6
+/// give 1x6, 3x2, 6x1.
 inline std::vector<Layout> equal_blocks() {
   std::vector<Layout> layouts = {one_node()};
   for (int block = 1; block < size(); block *= 2) {

@@ -27,7 +27,7 @@ inline std::string text_of(const std::string& name, const Numbers& options) {
   return text;
 }
 
-/// Each option is left at its default now and then.
+/// Random options of an optimizer, some of which stay at their defaults.
 class RandomOptions {
  public:
   explicit RandomOptions(unsigned seed) : engine_(seed) {}
@@ -67,7 +67,7 @@ class RandomOptions {
   std::mt19937 engine_;
 };
 
-/// True if no element is further from `expected` than `tolerance`, relative above 1.
+/// True if no element differs from `expected` by more than `tolerance`, which is relative above 1.
 inline bool near(const tutti::ConstTensorView& found, const Doubles& expected, double tolerance) {
   const Doubles values = to_doubles(found);
   const std::size_t i = first_far(values, expected, tolerance);

@@ -106,7 +106,7 @@ Reference::Reference(std::string name, const Numbers& options) : name_(std::move
   clip_gradient_ = all["clip_gradient"];
   momentum_ = all["momentum"];
   wd_lh_ = all["wd_lh"];
-  rho_ = all["rho"] + all["alpha"];  // an optimizer has one of them
+  rho_ = all["rho"] + all["alpha"];  // an optimizer has one of them at most
   lambda_ = all["lambda"];
   lambda1_ = all["lambda1"];
   beta_ = all["beta"];
@@ -228,7 +228,7 @@ void Reference::element(double rescaled, double& w, double& a, double& b, double
   }
 }
 
-/// One element by the formulas in the documentation of torch.optim.
+/// Updates one element by the formulas in the documentation of torch.optim.
 void Reference::torch_element(double plain, double& w, double& a, double& b, double& c) {
   const double g = decoupled_ ? plain : plain + wd_ * w;
   if (name_ == "torch_sgd") {
@@ -280,7 +280,8 @@ void Reference::lars(const Doubles& g, Doubles& w) {
   }
 }
 
-/// m^ / (sqrt(v^) + epsilon) + wd*w after the moments have taken g in; of g itself in `b`.
+/// Puts m^ / (sqrt(v^) + epsilon) + wd*w into `a` after the moments have taken g in, and the same
+/// of g itself into `b`.
 void Reference::moments(const Doubles& g, const Doubles& w, Doubles& a, Doubles& b) {
   const double bias1 = bias_correction_ ? bias1_ : 1;
   const double bias2 = bias_correction_ ? bias2_ : 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every optimizer once more: element by element, in double precision, straight from the formulas.
-// A new optimizer has its options in reference_defaults() and its formula in Reference. All tests
-// of optimizers take their names from here.
+// A second implementation of every optimizer: element by element, in double precision, straight
+// from the formulas. A new optimizer has its options in reference_defaults() and its formula in
+// Reference. All tests of optimizers take their names from here.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ inline Doubles to_doubles(const tutti::ConstTensorView& tensor) {
   return {values.begin(), values.end()};
 }
 
-/// Adds element by element.
+/// Adds `values` to `sum`, element by element.
 void add_to(Doubles& sum, const Doubles& values);
 
 /// The options of each optimizer besides the common ones, with their defaults.
@@ -33,7 +33,7 @@ inline bool takes_norms(const std::string& name) {
   return name == "lars" || name == "lamb" || name == "lans";
 }
 
-/// One key. sgld is left without its noise.
+/// The updates of one key. sgld has no noise here.
 class Reference {
  public:
   Reference(std::string name, const Numbers& options);
@@ -61,21 +61,21 @@ class Reference {
   std::string name_;
   double lr_ = 0;
   double wd_ = 0;
-  // Options, by their names; what an optimizer has not is 0.
+  // Options by their names; those that an optimizer does not have are 0.
   double rescale_grad_, clip_gradient_, momentum_, wd_lh_, rho_, lambda_, lambda1_, beta_, eta_;
   double epsilon_, b1_, b2_, schedule_decay_, dampening_, lr_decay_, initial_;
   bool centered_, bias_correction_, nesterov_, amsgrad_, decoupled_;
   int t_ = 0;
   double bias1_ = 0;  ///< 1 - beta1^t
   double bias2_ = 0;
-  double mu_ = 0;  ///< of this step, and of the next
+  double mu_ = 0;  ///< mu of this step
   double next_mu_ = 0;
   double product_ = 1;
   Doubles a_, b_, c_;
 };
 
-/// The first element that is further from `expected` than `tolerance`, relative above 1; their
-/// number if none is.
+/// The first element that differs from `expected` by more than `tolerance`, which is relative above
+/// 1; the number of elements if there is none.
 std::size_t first_far(const Doubles& found, const Doubles& expected, double tolerance);
 
 }  // namespace test

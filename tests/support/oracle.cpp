@@ -9,8 +9,8 @@ namespace test {
 
 namespace {
 
-/// A float's sign, three bits of its exponent and its significand. Put together from bits: a branch
-/// on a random sign takes longer than all else.
+/// Makes a random number from a float's sign, three bits of its exponent and its significand. They
+/// are put together as bits: a branch on a random sign would take longer than all else.
 template <class T>
 T random_value(std::uint64_t bits) {
   if constexpr (std::is_integral_v<T>) {
@@ -33,12 +33,12 @@ void fill(std::span<T> values, int owner, std::uint64_t seed) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = random_value<T>(mix(start + i));
 }
 
-/// What 16-bit floats are computed in.
+/// The type in which 16-bit floats are computed.
 template <class T>
 using Computed = std::conditional_t<is_half<T>, float, T>;
 
-/// Ranks first .. first + count - 1 along the canonical tree: the left subtree is the largest power
-/// of two below count.
+/// Reduces the inputs of ranks first .. first + count - 1 along the canonical tree, whose left
+/// subtree is the largest power of two below count.
 template <class T>
 std::vector<Computed<T>> tree(tutti::ReduceOp op, const std::vector<std::vector<T>>& inputs,
                               std::size_t first, std::size_t count) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random data that every rank can compute for every rank, and the sum as it should come out: plain
-// and in no way like the library's own code. What goes over all elements is compiled once, with
+// Random data that every rank can compute for every rank, and the right result of a reduction:
+// plain code, and in no way like the library's own. Loops over all elements are compiled once, with
 // optimization and without sanitizers (tests_reference).
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace test {
 
-// splitmix64.
+// Mixes a number into another: splitmix64.
 inline std::uint64_t mix(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15U;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -26,16 +26,17 @@ template <class T>
 inline constexpr bool is_half =
     std::is_same_v<T, tutti::Float16> || std::is_same_v<T, tutti::BFloat16>;
 
-/// `count` values of this owner, the same wherever they are asked for. Integers take any bits.
-/// Floats are within a factor of 16 of 1, of both signs, with all bits of the significand in use,
-/// so that another order of summation shows. For every dtype's type.
+/// `count` random values of this owner, the same on every rank. Integers take any bits. Floats are
+/// within a factor of 16 of 1, of both signs, with all bits of the significand in use, so that
+/// another order of summation shows. For every dtype's type.
 template <class T>
 std::vector<T> random_values(std::size_t count, int owner, std::uint64_t seed = 1);
 
 tutti::Tensor random_tensor(tutti::Shape shape, tutti::DType dtype, int owner,
                             std::uint64_t seed = 1);
 
-// Integers wrap; min and max give NaN if either operand is NaN and order -0 below +0.
+// Combines two operands. Integers wrap; min and max give NaN if either operand is NaN, and order -0
+// below +0.
 template <class C>
 C combine(tutti::ReduceOp op, C left, C right) {
   using Wrapping = std::conditional_t<std::is_integral_v<C>, std::uint64_t, C>;
@@ -60,7 +61,7 @@ C combine(tutti::ReduceOp op, C left, C right) {
 template <class T>
 std::vector<T> reduced(tutti::ReduceOp op, const std::vector<std::vector<T>>& inputs);
 
-// What the ranks 0 .. ranks - 1 give together, each with random_tensor(shape, dtype, rank, seed).
+// The reduction over the ranks 0 .. ranks - 1, each with random_tensor(shape, dtype, rank, seed).
 tutti::Tensor reduced_random(tutti::ReduceOp op, tutti::Shape shape, tutti::DType dtype, int ranks,
                              std::uint64_t seed = 1);
 

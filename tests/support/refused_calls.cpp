@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defined here, these calls come before those of the C library. As a library of its own,
+// These definitions replace calls of the C library. As a library of its own,
 //
 //     LD_PRELOAD=librefused_calls.so REFUSED_CALLS=memfd_create:13,fsync:22 PROGRAM
 //
-// refuses them with these errors in a program, and in what it starts.
+// refuses the calls with these errors in a program, and in the programs that it starts.
 #include "support/refused_calls.hpp"
 
 #include <atomic>

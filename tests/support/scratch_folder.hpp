@@ -9,12 +9,12 @@
 
 namespace test {
 
-/// New and empty; removed with its content at the end of the scope.
+/// A new and empty folder, which is removed with its content at the end of the scope.
 class ScratchFolder {
  public:
   explicit ScratchFolder(
       const std::filesystem::path& place = std::filesystem::temp_directory_path()) {
-    const std::string place_of_letters(6, 'X');  // as mkdtemp wants it
+    const std::string place_of_letters(6, 'X');  // mkdtemp replaces them
     std::string name = place / ("tutti_test." + place_of_letters);
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
     path_ = name;

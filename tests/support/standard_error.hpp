@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call says to its user beside its result.
+// Captures the messages that a call prints for its user.
 #pragma once
 
 #include <cstdio>
@@ -8,7 +8,8 @@
 
 namespace test {
 
-/// What this process writes to standard error while the body runs, which must not throw.
+/// Runs the body, which must not throw; returns the text that this process writes to standard error
+/// meanwhile.
 template <class Body>
 std::string written_by(Body body) {
   std::FILE* file = std::tmpfile();

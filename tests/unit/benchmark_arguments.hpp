@@ -8,7 +8,7 @@
 
 namespace test {
 
-/// The command line "collective-benchmark ARGUMENTS...".
+/// The options of the command line "collective-benchmark ARGUMENTS...".
 inline apps::benchmark::Options parse(std::initializer_list<const char*> arguments) {
   std::vector<const char*> words{"collective-benchmark"};
   words.insert(words.end(), arguments);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with a fake GPU each: what their tests share.
+// Helpers of tests whose ranks have a fake GPU each.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,8 @@ inline tutti::Tensor ones(tutti::Device device) {
   return tutti::Tensor::ones({kElements}, tutti::DType::float32, device);
 }
 
-/// A store with one key on each rank's own GPU, which all have pushed once, and whose sum is there.
+/// A store with one key on each rank's own GPU, which all ranks have pushed once, and whose sum is
+/// complete.
 inline tutti::KVStore pushed_once(const tutti::Communicator& communicator) {
   auto kv = tutti::KVStore::create(communicator);
   const auto mine = tutti::gpu(communicator.rank());
@@ -61,7 +62,7 @@ inline tutti::KVStore pushed_once(const tutti::Communicator& communicator) {
   return kv;
 }
 
-/// Every rank pushes again and again; before its second push rank 1 does this to its GPU.
+/// Makes every rank push again and again. Before its second push rank 1 calls `spoil` with its GPU.
 template <class Spoil>
 Outcomes push_while(const std::vector<int>& layout, const tutti::Settings& settings, Spoil spoil) {
   return as_ranks(layout, settings, [&](tutti::Communicator& communicator) {
@@ -71,7 +72,7 @@ Outcomes push_while(const std::vector<int>& layout, const tutti::Settings& setti
     if (communicator.rank() == 1) spoil();
     kv.push(1, value);
     kv.push(1, value);
-    tutti::synchronize(mine);  // with NCCL on one node, the pushes have returned
+    tutti::synchronize(mine);  // with NCCL on one node, pushes return before their sums
   });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-sparse keys on fake GPUs, and the same ones on the cpu: what their tests share.
+// Helpers of tests that compare row-sparse keys on fake GPUs with the same keys on the CPU.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline Tensor copied_to(Device device, const tutti::ConstTensorView& value) {
   return tensor;
 }
 
-/// Also negative zeros, and for floats numbers that need all their bits.
+/// Random rows, with negative zeros, and for floats with numbers that need all their bits.
 inline Tensor random_rows(std::int64_t rows, std::int64_t length, DType dtype, unsigned seed) {
   auto numbers = random_values(static_cast<std::size_t>(rows * length), seed);
   const bool is_whole = dtype == DType::int8 || dtype == DType::uint8 || dtype == DType::int32 ||
@@ -37,7 +37,7 @@ inline Tensor random_rows(std::int64_t rows, std::int64_t length, DType dtype, u
   return tensor;
 }
 
-/// A quarter of each row is taken from the table, wherever both are.
+/// An updater that takes a quarter of each row from the table, on any device.
 inline void subtract_rows(const tutti::Key& /*key*/, const tutti::RowSparseView& merged,
                           const tutti::TensorView& stored) {
   const auto ids = merged.ids().values<std::int64_t>();
@@ -60,7 +60,7 @@ inline void set_row_rule(tutti::KVStore& kv, const std::string& rule) {
   }
 }
 
-/// Keys 0 and 1: tables of rows of this length, on the homes.
+/// A store with keys 0 and 1: tables of rows of this length, on the devices `homes`.
 class RowRig {
  public:
   static constexpr std::int64_t kRows = 40;
@@ -75,7 +75,8 @@ class RowRig {
     }
   }
 
-  /// Two values for key 0, of which the second has its ids on the GPU and its rows on the cpu.
+  /// Pushes two values of key 0, of which the second has its ids on the GPU and its rows on the
+  /// CPU, and one of key 1.
   void push(unsigned step) {
     std::vector<tutti::RowSparse> values;
     values.push_back(rows_of(step, 0, home(0), tutti::cpu()));
@@ -98,7 +99,8 @@ class RowRig {
     return homes_[static_cast<std::size_t>(key) % homes_.size()];
   }
 
-  /// No rows on any rank; one row; all rows; some several times; rank 0 alone; rows in a run.
+  /// The ids of a value, which differ from step to step: no rows on any rank; one row; all rows;
+  /// some several times; rank 0 alone; rows in a run.
   [[nodiscard]] std::vector<std::int64_t> ids_of(unsigned step, unsigned value) const {
     std::vector<std::int64_t> ids;
     const std::int64_t start = 3 * kv.rank() + value;

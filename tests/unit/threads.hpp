@@ -26,14 +26,14 @@ namespace test {
 using tutti::Communicator;
 using tutti::Error;
 
-/// A deadline for tests that let it pass: no rank that is there misses it on a busy machine, in the
-/// calls before either.
+/// A deadline for tests that let it pass. It is long enough that on a busy machine no rank that is
+/// present misses it in the calls before.
 inline constexpr std::chrono::duration<double> kShortDeadline{4};
 
-/// What one rank's body threw, if anything.
+/// The error of each rank's body, if it threw.
 using Outcomes = std::vector<std::optional<Error>>;
 
-/// Runs `body` as every rank of a job of these groups, each in a thread of its own.
+/// Runs `body` as every rank of a job with these groups, each rank in a thread of its own.
 inline Outcomes run_ranks(std::vector<std::shared_ptr<tutti::Group>> groups,
                           const std::function<void(Communicator&)>& body) {
   Outcomes outcomes(groups.size());
@@ -52,7 +52,7 @@ inline Outcomes run_ranks(std::vector<std::shared_ptr<tutti::Group>> groups,
   return outcomes;
 }
 
-/// Runs threads as ranks on groups that are made for it, on nodes of these sizes.
+/// Runs threads as ranks, with groups that are made for this, on nodes of these sizes.
 inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settings& settings,
                          const std::function<void(Communicator&)>& body,
                          tutti::MessageFilter filter = {}) {
@@ -71,7 +71,7 @@ inline bool all_returned(const Outcomes& outcomes) {
   return true;
 }
 
-/// True if every rank threw this, in these words among others.
+/// True if every rank threw an error with this code and these words in its text.
 inline bool all_say(const Outcomes& outcomes, tutti::ErrorCode code, const std::string& words) {
   for (const auto& outcome : outcomes) {
     if (!outcome || outcome->code() != code) return false;
@@ -80,7 +80,7 @@ inline bool all_say(const Outcomes& outcomes, tutti::ErrorCode code, const std::
   return true;
 }
 
-/// Counts down when a rank's body ends, however it ends.
+/// Decrements a counter when a rank's body ends, in any way.
 class CountDown {
  public:
   explicit CountDown(std::atomic<int>& count) : count_(count) {}
@@ -105,7 +105,7 @@ inline std::vector<std::vector<int>> layouts_of(int n) {
   return layouts;
 }
 
-/// The canonical tree, written down a second time: recursion over an element's operands.
+/// A second implementation of the canonical tree: recursion over an element's operands.
 template <class Value>
 Value tree_sum(const std::vector<Value>& operands, std::size_t first, std::size_t count) {
   if (count == 1) return operands[first];
@@ -114,7 +114,7 @@ Value tree_sum(const std::vector<Value>& operands, std::size_t first, std::size_
   return tree_sum(operands, first, left) + tree_sum(operands, first + left, count - left);
 }
 
-/// The bytes of one tensor or several, which are compared in one go.
+/// The bytes of one or several tensors, which are compared at once.
 using Bits = std::string;
 
 inline void append(Bits& bits, const tutti::ConstTensorView& tensor) {
