@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def _numpy(self: Array) -> "numpy.ndarray[Any, Any]":
-    """As an array of NumPy, without a copy; bfloat16 needs the package ml_dtypes."""
+    """An array of NumPy on the same memory; bfloat16 needs the package ml_dtypes."""
     import numpy
 
     if self.dtype != "bfloat16":
         return numpy.asarray(memoryview(self))
     try:
-        # May be absent, or without types.
+        # The package may be absent, or have no types.
         import ml_dtypes  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
         raise ImportError("NumPy has no bfloat16 of its own: pip install ml_dtypes, or use "
@@ -28,7 +28,7 @@ def _numpy(self: Array) -> "numpy.ndarray[Any, Any]":
 
 
 def _copied(self: Array) -> "numpy.ndarray[Any, Any]":
-    """A copy as an array of NumPy."""
+    """A copy of the elements, as an array of NumPy."""
     return self.numpy().copy()
 
 
@@ -85,17 +85,17 @@ def _in_place(name: str) -> Any:
 
 
 def _item(self: Array, *at: Any) -> Any:
-    """The only element, or that at an index, as a number of Python."""
+    """The only element, or the one at an index, as a number of Python."""
     return self.numpy().item(*at)
 
 
 def _to_list(self: Array) -> Any:
-    """Its elements as lists of numbers of Python."""
+    """The elements as lists of numbers of Python."""
     return self.numpy().tolist()
 
 
 def _of_one(function: Any) -> Any:
-    """A conversion that NumPy has of arrays of one element, and refuses of others."""
+    """A conversion that NumPy allows for arrays of one element alone."""
     return lambda self: function(self.numpy())
 
 
@@ -109,7 +109,7 @@ def _set_item(self: Array, index: Any, value: Any) -> None:
 
 
 def _complete(array: Any) -> None:
-    """Gives the class of the module its methods that are written in Python."""
+    """Adds the methods that are written in Python to the module's class."""
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
         setattr(array, f"__{name}__", _binary(name))
         setattr(array, f"__r{name}__", _reflected(name))
@@ -147,7 +147,7 @@ for _kind in (Array, Communicator, KVStore, Optimizer, Pending):
 
 
 def _await(self: Pending) -> Any:
-    """`await kv.push_async(...)`: other tasks run meanwhile."""
+    """For `await kv.push_async(...)`: other tasks run until the call is complete."""
     import asyncio
 
     pause = 1e-4

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a program of an mpirun job ends: what nobody caught ends the job, and says why once."""
+"""The end of a program of an mpirun job: an exception that it has not caught ends the job, and is
+printed once."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _process = os.getpid()
 
 
 def track(closable: _Closable) -> _Closable:
-    """Closed at the latest when Python ends, before MPI is. Python's copy of the environment, which
-    programs are started with, learns that this process is a rank."""
+    """Has the object closed at the latest when Python ends, before MPI does. Marks this process as
+    a rank in Python's copy of the environment, which programs are started with."""
     _open.add(closable)
     mark = _core.rank_mark()
     if mark:
@@ -32,7 +33,7 @@ def track(closable: _Closable) -> _Closable:
 @atexit.register
 def _close_all() -> None:
     if os.getpid() != _process:
-        return  # a forked child: what it has of the store is its parent's
+        return  # a forked child: its stores are its parent's
     for closable in list(_open):
         with contextlib.suppress(InvalidArgumentError):  # a thread is in a call of it
             closable.close()
@@ -47,7 +48,7 @@ def _on_exception(kind: type[BaseException], error: BaseException,
         return
     is_agreed = is_ours and error.agreed  # type: ignore[attr-defined]
     if is_agreed and hasattr(sys, "ps1"):
-        return  # a prompt goes on
+        return  # an interactive Python goes on
     _flush_captured()  # neither of the two ends below comes back to a hook that called this one
     if is_agreed:
         sys.exit(error.exit_code)  # type: ignore[attr-defined]  # every rank raises it, and ends
@@ -61,7 +62,8 @@ def _on_exception(kind: type[BaseException], error: BaseException,
 
 
 def _flush_captured() -> None:
-    """What another hook, such as torch.distributed's, has captured to print it after this one."""
+    """Prints the text that another hook, such as torch.distributed's, has captured to print it
+    after this one."""
     captured = getattr(sys.stderr, "getvalue", None)
     if captured is not None and sys.__stderr__ is not None:
         sys.__stderr__.write(captured())
@@ -73,8 +75,8 @@ sys.excepthook = _on_exception
 
 
 class PreemptionSignals(_core._PreemptionSignals):
-    """While it lives, SIGTERM and SIGUSR1 ask the job to stop: kv.stop_requested() is true on all
-    ranks from the next collective call on. Save, and end with EXIT_REQUEUE.
+    """While an object of it lives, SIGTERM and SIGUSR1 ask the job to stop: kv.stop_requested() is
+    true on all ranks from the next collective call on. Save, and end with EXIT_REQUEUE.
 
         with tutti.PreemptionSignals():
             train()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library raises."""
+"""The exceptions that the library raises."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re
 
 
 class Error(Exception):
-    """What every function of the library raises; its subclasses tell the codes apart.
+    """The exception that every function of the library raises; each code has a subclass.
 
     The text says what happened, where, what was expected and found, and what to do.
     """
 
-    #: "mismatch" and so on: the name of the code in C++
+    #: the name of the code in C++, such as "mismatch"
     code: str = "user_code"
     #: False once the store or communicator has failed for good
     recoverable: bool = True
@@ -21,7 +21,7 @@ class Error(Exception):
     reporter: bool = True
     #: True if every rank raises this error from the same call
     agreed: bool = False
-    #: what a program should end with: 1 usage, 2 failure at run time, 3 wrong data, 4 deadline
+    #: the program's exit code: 1 usage, 2 failure at run time, 3 wrong data, 4 deadline
     exit_code: int = 2
 
     def _found(self, pattern: str) -> str | None:
@@ -93,7 +93,7 @@ class CorruptFileError(Error):
 
 
 class UserCodeError(Error):
-    """The program's own code raised, such as an updater; on its rank that is the __cause__."""
+    """The program's own code raised, such as an updater; on its rank the error is the __cause__."""
 
     code = "user_code"
 
@@ -113,12 +113,12 @@ _CLASSES: dict[str, type[Error]] = {
 
 
 for _kind in (Error, *_CLASSES.values()):
-    _kind.__module__ = "tutti"  # where programs find them, and what a traceback says
+    _kind.__module__ = "tutti"  # where programs find them, and where a traceback says they are
 
 
 def make(code: str, text: str, recoverable: bool, reporter: bool, agreed: bool, exit_code: int,
          cause: BaseException | None) -> Error:
-    """For the module in C++."""
+    """Makes the exception for an error of the module in C++."""
     error = _CLASSES.get(code.replace(" ", "_"), Error)(text)
     error.recoverable = recoverable
     error.reporter = reporter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of objects of Python, which travel pickled."""
+"""Collectives for objects of Python, which travel pickled."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NONE = -1  # the number of bytes of an object that cannot be pickled
 def _pickled(value: Any) -> tuple[bytearray, Exception | None]:
     try:
         return bytearray(pickle.dumps(value)), None
-    except Exception as error:  # what an object raises may be anything
+    except Exception as error:  # an object may raise anything
         return bytearray(), error
 
 
 def _refusal(call: str, rank: int, reason: Exception | None) -> Error:
-    """For all ranks; the one that has the reason prints it."""
+    """The error that all ranks raise; the rank that has the reason prints it."""
     text = f"{call}: rank {rank} cannot pickle its object"
     if reason is not None:
         text += f": {type(reason).__name__}: {reason}"

@@ -2,7 +2,7 @@
 """The names of MXNet that programs with a KVStore use: `from tutti import mxnet as mx`.
 
 mx.kv.create, mx.nd, mx.np, mx.npx, mx.cpu(i), ctx=, asnumpy() and kv._set_updater. Arrays are
-NumPy's, of float32 unless said; there is no autograd, and no network. A page whose cells use names
+NumPy's, of float32 by default; there is no autograd, and no network. A page whose cells use names
 that it never imports, such as mx beside `from mxnet import np`, runs after
 `from tutti.mxnet import *`.
 """
@@ -41,7 +41,7 @@ def cpu(device_id: int = 0) -> Context:
 
 
 def gpu(device_id: int = 0) -> Context:
-    """Raises InvalidArgumentError: these arrays are NumPy's."""
+    """Raises InvalidArgumentError, because these arrays are NumPy's."""
     raise tutti.InvalidArgumentError(
         f"gpu({device_id}): expected cpu(i); tutti.mxnet has arrays of NumPy alone; give arrays "
         "on GPUs, such as PyTorch's, to tutti.create()")
@@ -57,7 +57,7 @@ class NDArray(numpy.ndarray[Any, Any]):
 
     @property
     def ctx(self) -> Context:
-        """Where it lies."""
+        """The device of the array."""
         return self.context
 
     def asnumpy(self) -> "numpy.ndarray[Any, Any]":
@@ -65,15 +65,15 @@ class NDArray(numpy.ndarray[Any, Any]):
         return numpy.array(self)
 
     def asscalar(self) -> Any:
-        """The one element."""
+        """The only element."""
         return self.item()
 
     def as_in_context(self, context: Context) -> "NDArray":
-        """A copy that is said to lie elsewhere."""
+        """A copy whose context is another one."""
         return _on(self.copy(), context)
 
     def wait_to_read(self) -> None:
-        """Returns at once: nothing is computed later."""
+        """Returns at once, because every computation is complete."""
 
     def __repr__(self) -> str:
         return repr(numpy.asarray(self)).replace(", dtype=float32", "")
@@ -105,7 +105,7 @@ def full(shape: Any, value: float, ctx: Context | None = None, dtype: Any = "flo
 
 
 def arange(*bounds: Any, ctx: Context | None = None, dtype: Any = "float32") -> NDArray:
-    """As numpy.arange; float32 unless said."""
+    """Numbers like numpy.arange; float32 by default."""
     return _on(numpy.arange(*bounds, dtype=dtype), ctx)
 
 
@@ -124,7 +124,7 @@ class KVStore:
     set_updater = _set_updater
 
     def set_gradient_compression(self, compression_params: dict[str, Any]) -> None:
-        """{"type": "2bit", "threshold": 0.5}"""
+        """Compresses later pushes, as {"type": "2bit", "threshold": 0.5} does."""
         self.store.set_gradient_compression(compression_params)
 
     def init(self, key: Any, value: Any) -> None:
@@ -141,17 +141,17 @@ class KVStore:
         self.store.pull(key, out, priority=priority, ignore_sparse=ignore_sparse)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """push and pull; without `out` over `value`."""
+        """A push and a pull; without `out` the pull writes over `value`."""
         self.store.pushpull(key, value, out, priority)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """init and pull."""
+        """An init and a pull."""
         self.store.broadcast(key, value, out)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0,
                         row_ids: Any = None) -> None:
-        """The rows `row_ids` of a row-sparse key, in the places of `out`, of the table's shape,
-        that have their numbers; other rows of `out` become zero."""
+        """Copies the rows `row_ids` of a row-sparse key to the rows of the same numbers of `out`,
+        which has the table's shape; other rows of `out` become zero."""
         if out is None or row_ids is None:
             raise tutti.InvalidArgumentError(
                 "row_sparse_pull: expected out and row_ids; got None")
@@ -170,7 +170,7 @@ class KVStore:
 
 
 def _create(name: str = "local", **settings: Any) -> KVStore:
-    """As mxnet.kv.create: "local", "device" or "dist" and its aliases."""
+    """A store, as mxnet.kv.create makes it: "local", "device" or "dist" and its aliases."""
     return KVStore(tutti.create(name, **settings))
 
 

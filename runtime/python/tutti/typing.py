@@ -22,7 +22,7 @@ class SupportsDLPack(Protocol):
     def __dlpack__(self) -> Any: ...
 
 
-#: of one value: an int or a str
+#: the key of one value: an int or a str
 Key = Union[SupportsIndex, str]
 #: one key or several
 Keys = Union[Key, Iterable[Key]]
@@ -30,9 +30,9 @@ Keys = Union[Key, Iterable[Key]]
 Value = Union["Buffer", SupportsDLPack]
 #: one array; one for each key; or several for each key
 Values = Union[Value, Sequence[Union[Value, Sequence[Value]]]]
-#: keys, and what lies at each
+#: keys, each with its values
 ValuesOfKeys = Mapping[Any, Union[Value, Sequence[Value]]]
-#: 7, (2, 3) or [2, 3]
+#: a shape: 7, (2, 3) or [2, 3]
 Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
 #: updater(key, merged, stored) changes `stored` in place
 Updater = Callable[[Any, "Array", "Array"], object]
@@ -41,44 +41,44 @@ RowUpdater = Callable[[Any, "Array", "Array", "Array"], object]
 
 
 class LoadResult(TypedDict):
-    """What kv.load() gives."""
+    """The result of kv.load()."""
 
     #: counts the saves into a directory; 0: there was no checkpoint
     generation: int
     metadata: dict[str, str]
     #: newer generations that were passed over: one sentence each, newest first
     damaged: list[str]
-    #: why the residuals of compression that were saved begin at zero; else empty
+    #: the reason why saved residuals of compression begin at zero; else empty
     reset_residuals: str
 
 
 class VerifyResult(TypedDict):
-    """What kv.verify() gives."""
+    """The result of kv.verify()."""
 
     #: replicas and states that each rank compared
     bytes: int
     #: chunks of 64 KiB that differed, now equal
     healed: int
-    #: the same since the store was made, by pushes too
+    #: chunks healed since the store was made, by pushes too
     healed_since_creation: int
 
 
 class GradientScaling(TypedDict):
-    """What kv.gradient_scaling() gives, with clip_global_norm or loss_scale."""
+    """The result of kv.gradient_scaling(), with clip_global_norm or loss_scale."""
 
-    #: what to multiply the loss of the next push by
+    #: factor for the loss of the next push
     loss_scale: float
-    #: in a row since a dynamic scale changed last
+    #: finite pushes in a row since a dynamic scale changed last
     good_pushes: int
     #: pushes whose gradients were not finite, and which updated nothing
     skipped: int
-    #: of the last push, as clip_global_norm compares it
+    #: norm of the last push, as clip_global_norm compares it
     norm: float
     was_skipped: bool
 
 
 class LastRank(TypedDict):
-    """A rank that came last to calls."""
+    """A rank that arrived last in calls, with their number and this rank's wait."""
 
     rank: int
     calls: int
@@ -86,7 +86,7 @@ class LastRank(TypedDict):
 
 
 class CallStatistics(TypedDict):
-    """What the calls of one kind and of the same keys have cost this rank."""
+    """The cost to this rank of the calls of one kind and of the same keys."""
 
     call: str
     keys: list[int | str]
@@ -98,7 +98,7 @@ class CallStatistics(TypedDict):
 
 
 class Statistics(TypedDict):
-    """What statistics() gives."""
+    """The result of statistics()."""
 
     rank: int
     seconds: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model has besides the parameters that are trained."""
+"""Broadcasts of a model's buffers, and of parameters that are not trained."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def broadcast_buffers(model: torch.nn.Module, ranks: Communicator | None = None)
     """Gives rank 0's buffers, such as the running means of BatchNorm, and its parameters that
     require no gradient to all ranks. Collective.
 
-    An Optimizer spreads and saves the parameters that it trains, and neither of these. Call it when
-    the model is made or loaded; and, where buffers follow the rank's own batches, before the model
-    is tested or saved. ranks: all ranks of the job by default.
+    An Optimizer broadcasts and saves only the parameters that it trains. Call this when the model
+    is made or loaded; and, where buffers depend on the rank's own batches, before the model is
+    tested or saved. ranks: all ranks of the job by default.
     """
     ranks = world() if ranks is None else ranks
     still = (param for param in model.parameters() if not param.requires_grad)

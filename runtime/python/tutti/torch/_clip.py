@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clipping by the norm of all gradients, as torch.nn.utils.clip_grad_norm_ with DDP does it."""
+"""Clipping by the norm of all gradients, with the result of torch.nn.utils.clip_grad_norm_ under
+DDP."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from ._job import world
 
 
 class Clipping:
-    """clip_grad_norm_() and grad_norm, as members of Optimizer."""
+    """The members clip_grad_norm_() and grad_norm of Optimizer."""
 
     store: Any
     _norm: torch.Tensor | None = None
@@ -29,11 +30,11 @@ class Clipping:
     def clip_grad_norm_(self: Any, max_norm: float, norm_type: float = 2.0,
                         error_if_nonfinite: bool = False) -> torch.Tensor:
         """Makes the gradients their mean over the ranks, clips it, and returns its norm.
-        Collective, between backward() and step(), which sums equal gradients then.
+        Collective, between backward() and step(), which then sums gradients that are equal.
 
         The gradients travel twice. The option clip_global_norm clips in the step itself, which
-        costs no message; grad_norm has the norm then.
-        Raises InvalidArgumentError with overlap, or a store that is not of all ranks.
+        costs no message; then grad_norm has the norm.
+        Raises InvalidArgumentError with overlap, or with a store of only some ranks.
         """
         if self._overlaps:
             raise InvalidArgumentError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups whose tensors on some devices are another backend's:
+"""Groups that leave tensors on some devices to another backend:
 init_process_group("cpu:tutti,cuda:nccl"). The other backend has a group of its own, which the
 first call with such a tensor makes."""
 
@@ -20,14 +20,15 @@ _COLLECTIVES = (
 
 
 def backends_of(group: dist.ProcessGroup) -> dict[str, str]:
-    """By device, such as "cuda": "nccl". Empty until torch has registered the group."""
+    """The group's backends by device, such as "cuda": "nccl". Empty until torch has registered the
+    group."""
     told = str(dist.distributed_c10d._world.pg_backend_config.get(group, ""))
     return dict(pair.split(":") for pair in told.split(",") if pair.count(":") == 1)
 
 
 def group_elsewhere(group: Any, tensor: Any) -> Optional[dist.ProcessGroup]:
-    """The group whose backend takes this tensor, if that is not ours. Collective at the first call
-    for a device."""
+    """The group of the other backend, if that takes this tensor. Collective at the first call for
+    a device."""
     if tensor is None or tensor.device.type == "cpu":
         return None
     kind = tensor.device.type
@@ -61,6 +62,6 @@ def _by_device(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def divide_by_device(group_class: Any) -> None:
-    """Lets the class's collectives go to the group that has the backend of their tensors."""
+    """Makes the class's collectives choose the group whose backend takes their tensors."""
     for name in _COLLECTIVES:
         setattr(group_class, name, _by_device(getattr(group_class, name)))

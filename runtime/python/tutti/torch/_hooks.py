@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communication hook for DistributedDataParallel over whatever backend it has."""
+"""A communication hook for DistributedDataParallel over any backend."""
 
 # No deferred annotations here: torch checks those of a hook.
 from typing import Optional
@@ -13,7 +13,7 @@ from ._work import Reduction
 
 
 class AllreduceState:
-    """What the hook needs: model.register_comm_hook(AllreduceState(), allreduce_hook).
+    """The state of the hook: model.register_comm_hook(AllreduceState(), allreduce_hook).
 
     ranks: the ranks that average; all ranks of the job by default.
     compression: as KVStore.set_gradient_compression takes it, e.g. "2bit,threshold=0.01" or "fp16".
@@ -34,7 +34,7 @@ class AllreduceState:
 
 def allreduce_hook(state: AllreduceState,
                    bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The average over the ranks, while the backward pass goes on."""
+    """Averages a bucket over the ranks, while the backward pass goes on."""
     buffer = bucket.buffer()
     is_spread = state.ranks.num_nodes > 1
     if state.store is None:

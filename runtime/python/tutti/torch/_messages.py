@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between two ranks, which take place when somebody waits for them.
+"""Messages between two ranks, which take place when the program waits for them.
 
-A message of the library is taken when both ranks are in it. So that ranks which all begin with an
-isend do not wait for each other, those that were begun take place in an order that is common to all
-ranks: by pair of ranks, from the lower rank to the higher one first.
+A message of the library is received when both ranks are in its call. So that ranks which all begin
+with an isend do not wait for each other, messages that were begun take place in an order that is
+common to all ranks: by pair of ranks, from the lower rank to the higher one first.
 
     tag 0      the elements
     tag t > 0  a header of 37 bytes of text, "t bytes", and the bytes
@@ -33,7 +33,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Messages:
-    """What one rank of a group has begun."""
+    """The messages that one rank of a group has begun."""
 
     def __init__(self, ranks: Communicator, memory_of: Callable[[torch.Tensor], Any]):
         self._ranks = ranks
@@ -56,7 +56,7 @@ class Messages:
                 try:
                     self._move(first)
                 except Error as error:
-                    first.error = error  # of its own wait()
+                    first.error = error  # its own wait() raises it
                 except BaseException as error:
                     first.error = error
                     raise
@@ -111,7 +111,7 @@ class Messages:
 
 
 class Message(dist._Work):
-    """One of them."""
+    """A message that was begun, for torch's Work."""
 
     def __init__(self, messages: Messages, tensor: torch.Tensor, rank: int, tag: int,
                  is_send: bool):

@@ -18,8 +18,8 @@ from ._rules import TorchRule, named
 from ._states import load_into, state_of
 from ._work import carry_out_deferred
 
-# Options of optimizers, here or in torch, that all groups have alike. What else a group says, such
-# as its name, is the program's own.
+# Options of optimizers, here or in torch, that must be equal in all groups. Other items of a group,
+# such as its name, are the program's own.
 _OF_ALL_GROUPS = {
     "alpha", "amsgrad", "beta", "beta1", "beta2", "betas", "bias_correction", "centered",
     "clip_global_norm", "clip_gradient", "dampening", "eps", "epsilon", "eta", "lambda", "lambda1",
@@ -36,8 +36,8 @@ def _remove(hooks: list[Any]) -> None:
 
 
 def _end(hooks: list[Any], pending: list[Pending]) -> None:
-    """Of an optimizer that is dropped, whose store is still there. Pushes that a store gave up
-    would end the calls of all ranks."""
+    """Ends the pushes of an optimizer that is dropped, while its store exists. Pushes that a store
+    gave up would end the calls of all ranks."""
     _remove(hooks)
     for push in pending:
         error_of(push)
@@ -63,7 +63,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
 
     Parameters become views of the store's replicas, rank 0's values at first, so that a step does
     not copy them. Gradients in the host's memory are copied into the store's once, which is faster
-    than to clear them there and to add to zero; those on a GPU are pushed from where they are. The
+    than clearing them there and adding to zero; those on a GPU are pushed from where they are. The
     model needs no DistributedDataParallel. A gradient is the mean over the store's ranks.
 
     All parameters are in the host's memory or on one GPU, the rank's own: move the model first. A
@@ -76,20 +76,21 @@ class Optimizer(Clipping, torch.optim.Optimizer):
         others take tutti.torch.SGD, Adam, NAdam, RMSprop, Adagrad, Adadelta and Adamax.
         learning_rate is also param_groups[i]["lr"], which schedules of torch may change. With the
         option schedule it is not: that decides the rate of all groups.
-    store: one that exists, has none of the keys and runs no optimizer; a new one over all ranks
-        without it. One for parameters on a GPU keeps its keys there, as "dist" does.
-    find_unused_parameters: a parameter without a gradient is left as it is, as torch does, and is
-        the same on all ranks; True counts it as one whose gradient is zero, on each rank.
-    overlap: in the host's memory, True pushes each gradient as soon as it is there, with the
+    store: a store that has none of the keys and runs no optimizer; by default a new one over all
+        ranks. A store for parameters on a GPU keeps its keys there, as "dist" does.
+    find_unused_parameters: False leaves a parameter without a gradient as it is, as torch does; the
+        parameters must be the same on all ranks. True counts its gradient as zero, on each rank.
+    overlap: in the host's memory, True pushes each gradient as soon as it is complete, with the
         priority of its layer, while the backward pass goes on; for jobs of several nodes, where it
-        is the default but with clip_global_norm or loss_scale. A rate counts from the next backward
-        pass on.
+        is the default except with clip_global_norm or loss_scale. A rate counts from the next
+        backward pass on.
 
     Write to parameters on all ranks alike, or not at all: they are replicas. With multi_precision
-    the store's float32 weights, of which parameters of 16 bits are rounded copies, replace at the
-    next step what was written after the first one; load() sets both. What changes gradients between
-    backward() and step(), such as clip_grad_norm_, sees those of this rank, before the mean, and is
-    refused with overlap; clip_global_norm clips the mean. A GradScaler is refused: take loss_scale.
+    the store's float32 weights, of which parameters of 16 bits are rounded copies, overwrite at the
+    next step values that were written after the first one; load() sets both. Code that changes
+    gradients between backward() and step(), such as clip_grad_norm_, sees those of this rank,
+    before the mean, and is refused with overlap; clip_global_norm clips the mean. A GradScaler is
+    refused: take loss_scale.
 
     The states, such as momentum, are the store's: save() keeps them. state_dict() has copies, under
     torch's names where torch's optimizer is the same, and load_state_dict(), which is collective,
@@ -97,7 +98,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
     see broadcast_buffers(). A new optimizer closes that which had its parameters. Collective.
     """
 
-    # What a GradScaler has found comes to step(), which refuses it: a rank alone would skip a step.
+    # Lets a GradScaler hand its findings to step(), which refuses them: one rank would skip a step.
     _step_supports_amp_scaling = True
     _is_made = False
     _is_closed = False
@@ -151,7 +152,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
             for given, param in zip(names, group["params"]):
                 self._keys.append(given if given is not None else len(self._params))
                 self._params.append(param)
-        # What torch counts of writes to each gradient, as it was at the push.
+        # Torch's count of writes to each gradient, as it was at the push.
         self._versions: list[int | None] = [None] * len(self._params)
         self._device = self._check()
         self._on_gpu = self._device.type == "cuda"
@@ -171,7 +172,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
         self.store.set_optimizer(self._rule)
         for other in others:
             other.close()
-        # Where push() itself would return before the parameters are updated.
+        # True if push() itself returns before the parameters are updated.
         self._goes_on = self.store._is_asynchronous and not is_scaled and not self._on_gpu
         pays = (world().num_nodes > 1 and ranks == world().size and not is_scaled
                 and not self._on_gpu)
@@ -184,7 +185,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
         self._is_made = True
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused once the optimizer is made: its store has the parameters of that time."""
+        """Refuses a group once the optimizer is made: its store has the parameters of that time."""
         if self._is_made:
             raise InvalidArgumentError(
                 "Optimizer.add_param_group: its store has the parameters that it was made with; "
@@ -200,13 +201,13 @@ class Optimizer(Clipping, torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def _others(self) -> list[Optimizer]:
-        """Those that have one of its parameters."""
+        """The open optimizers that have one of its parameters."""
         own = set(map(id, self._params))
         return [other for other in _open if not own.isdisjoint(map(id, other._params))]
 
     def close(self) -> None:
-        """Pushes under way end, and later backward passes push no more. Parameters stay as they
-        are, and the store is open. Local."""
+        """Ends pushes under way, and lets later backward passes push no more. Parameters stay as
+        they are, and the store stays open. Local."""
         _remove(self._hooks)
         _open.discard(self)
         self._is_closed = True
@@ -233,7 +234,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
         return device
 
     def _use_stream(self) -> None:
-        """Torch's, in which parameters are read and gradients written."""
+        """Uses torch's stream, in which parameters are read and gradients written."""
         if self._on_gpu:
             set_stream(str(self._device), torch.cuda.current_stream(self._device).cuda_stream)
 
@@ -245,9 +246,9 @@ class Optimizer(Clipping, torch.optim.Optimizer):
 
     @torch.no_grad()
     def _show_again(self, indices: Iterable[int]) -> None:
-        """What has given a parameter memory of its own, as flatten_parameters() of an LSTM does,
-        has copied the values there, which the program may have changed since. From a push to the
-        step the replica has the values."""
+        """Makes parameters views of the replicas again. Code that gives a parameter memory of its
+        own, such as flatten_parameters() of an LSTM, copies the values there, which the program may
+        have changed since. From a push to the step the replica has the values."""
         for index in indices:
             param = self._params[index]
             if param.data_ptr() == self._addresses[index]:
@@ -291,7 +292,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
                     f"that keeps them on {device}; take create(\"dist\") or create(\"device\")")
 
     def _hook(self, index: int) -> Callable[[torch.nn.Parameter], None]:
-        """It does not keep the optimizer."""
+        """A hook that pushes a gradient, and does not keep the optimizer alive."""
         owner = weakref.ref(self)
 
         def push(_: torch.nn.Parameter) -> None:
@@ -315,7 +316,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
             error_of(pending)
 
     def _take_gradients(self, indices: Iterable[int]) -> None:
-        """What the backward pass or the program put in their place comes to the store's memory."""
+        """Copies gradients that the backward pass or the program replaced to the store's memory."""
         copied, copies = [], []
         for index in indices:
             param, gradient = self._params[index], self._gradients[index]
@@ -332,13 +333,13 @@ class Optimizer(Clipping, torch.optim.Optimizer):
             torch._foreach_copy_(copies, copied)
 
     def _given(self) -> list[int]:
-        """The parameters that the step is of: those with a gradient, as in torch."""
+        """The parameters that a step updates: those with a gradient, as in torch."""
         if self._finds_unused:
             return list(range(len(self._params)))
         return [index for index, param in enumerate(self._params) if param.grad is not None]
 
     def _gradients_on_gpu(self, indices: list[int]) -> list[torch.Tensor]:
-        """Where they are. A push reads them in torch's stream before their memory is used again."""
+        """Gradients in place. A push reads them in torch's stream before their memory is reused."""
         gradients = []
         for index in indices:
             param = self._params[index]
@@ -347,14 +348,14 @@ class Optimizer(Clipping, torch.optim.Optimizer):
                 given = torch.zeros_like(param)
             elif given.layout is not torch.strided:
                 given = given.to_dense()
-            if given.requires_grad:  # of backward(create_graph=True)
+            if given.requires_grad:  # after backward(create_graph=True)
                 given = given.detach()
             gradients.append(given if given.is_contiguous() else given.contiguous())
         return gradients
 
     @contextlib.contextmanager
     def no_push(self) -> Iterator[None]:
-        """Gradients add up in the backward passes inside, and are pushed in the first one after."""
+        """A context whose backward passes only add gradients. The first one after it pushes."""
         before, self._overlaps = self._overlaps, False
         try:
             yield
@@ -369,19 +370,19 @@ class Optimizer(Clipping, torch.optim.Optimizer):
 
     @property
     def state(self) -> Any:  # type: ignore[override]
-        """By parameter, copies of the store's states with torch's names. Local."""
+        """Copies of the store's states by parameter, with torch's names. Local."""
         if not self._is_made:
             return self.__dict__.setdefault("_first_state", {})
         return {param: state_of(self, index) for index, param in enumerate(self._params)}
 
     @state.setter
     def state(self, given: Any) -> None:
-        """torch sets an empty one when the optimizer is made; later states come by
+        """torch sets an empty state when the optimizer is made; later states come by
         load_state_dict()."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """States and rates from what state_dict() gave, here or of torch's optimizer of the same
-        name. Collective: ranks load the same, and compare it.
+        """Takes states and rates from a state_dict() of this class, or of torch's optimizer of the
+        same name. Collective: ranks load the same, and compare it.
 
         Raises InvalidArgumentError, on all ranks, for other groups, options or states than this
         optimizer has, and MismatchError; nothing has changed then.
@@ -460,7 +461,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
                     "torch.nn.utils.get_total_norm")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Removes the gradients; or, with `set_to_none` False, they are zero and stay."""
+        """Removes the gradients; or, with `set_to_none` False, makes them zero."""
         if set_to_none:
             for param in self._params:
                 param.grad = None
@@ -473,7 +474,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
             torch._foreach_zero_(gradients)
 
     def save(self, directory: str, metadata: dict[str, str] | None = None) -> None:
-        """Parameters and states as a generation of a checkpoint. Collective."""
+        """Saves parameters and states as a generation of a checkpoint. Collective."""
         self._use_stream()
         with self._without_rates():
             self._show_again(range(len(self._params)))
@@ -481,7 +482,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
 
     def load(self, directory: str, may_be_absent: bool = False,
              other_options: bool = False) -> dict[str, Any]:
-        """The newest whole generation, as KVStore.load() gives it. Collective.
+        """Loads the newest whole generation; the result is that of KVStore.load(). Collective.
 
         Groups have the weight decay that they were saved with, or `other_options` is True.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pushes of gradients that go on during the backward pass: how the step that ends them fails."""
+"""Pushes of gradients that go on during the backward pass: errors of the step that ends them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._errors import make
 
 
 def error_of(pending: Pending) -> Optional[Error]:
-    """The error that a push failed with, once it is through."""
+    """The error of a push, once it is complete; None if it succeeded."""
     try:
         pending.wait()
     except Error as error:
@@ -22,15 +22,15 @@ def error_of(pending: Pending) -> Optional[Error]:
 
 def refuse_missing(store: KVStore, keys: Sequence[int | str],
                    versions: Sequence[Optional[int]]) -> list[Pending]:
-    """Pushes that fail on all ranks, of the parameters that this rank has not pushed: those that
-    have would wait for it."""
+    """Makes pushes that fail on all ranks, for the parameters that this rank has not pushed: ranks
+    that have pushed them would wait for it."""
     nothing = torch.empty(0)
     return [store.push_async(key, nothing, priority=-index)
             for index, (key, version) in enumerate(zip(keys, versions)) if version is None]
 
 
 def error_of_step(error: Error, pushed: int, of_all: int) -> Error:
-    """For all ranks, where one of them lacks a gradient; any other error as it is."""
+    """The error of all ranks where one of them lacks a gradient; any other error as it is."""
     if not isinstance(error, InvalidArgumentError) or not error.agreed:
         return error
     text = ("Optimizer.step: expected one backward pass, in which every parameter gets a gradient, "

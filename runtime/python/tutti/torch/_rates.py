@@ -15,8 +15,11 @@ _Groups = list[dict[str, Any]]
 
 
 class Rates:
-    """keys: of all parameters, group after group. fixed: the options that no group may change, of
-    an optimizer that is torch's; `betas` without the first of them."""
+    """The rates of an optimizer's groups.
+
+    keys: those of all parameters, group after group. fixed: the options that no group of torch's
+        optimizer may change; `betas` without the first of them.
+    """
 
     def __init__(self, rule: Rule, keys: list[int | str], defaults: dict[str, Any],
                  fixed: dict[str, Any]):
@@ -40,7 +43,7 @@ class Rates:
                 for group in groups]
 
     def update(self, groups: _Groups) -> None:
-        """The options that have changed since the last step. Raises InvalidArgumentError."""
+        """Sets the options that have changed since the last step. Raises InvalidArgumentError."""
         self.require_fixed(groups)
         if self._asked(groups) != self._rates:
             self._set_rates(groups)
@@ -101,7 +104,7 @@ class Rates:
     def _set_factors(self, groups: _Groups, factors: list[tuple[float, float]]) -> None:
         keys = iter(self._keys)
         known = self._factors or [(1.0, 1.0)] * len(groups)
-        self._factors = [(math.nan, math.nan)] * len(known)  # should a call raise: all anew
+        self._factors = [(math.nan, math.nan)] * len(known)  # sets all anew if a call raises
         for group, before, now in zip(groups, known, factors):
             for key in itertools.islice(keys, len(group["params"])):
                 if now[0] != before[0]:
@@ -112,8 +115,8 @@ class Rates:
 
     @contextlib.contextmanager
     def left_out(self, groups: _Groups) -> Iterator[None]:
-        """Factors of rates and a cycled momentum are no part of a checkpoint, as the rate itself
-        is none."""
+        """A context without the factors of rates and a cycled momentum, which are no part of a
+        checkpoint, just as the rate itself."""
         factors, momentum = self._factors, self._momentum
         try:
             self._set_factors(groups, [(1.0, decay) for _, decay in factors])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rule of the store computes what an optimizer of torch computes, and what its states are."""
+"""The store's rules for the optimizers of torch, which compute the same, and their states."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 from .. import InvalidArgumentError
 
-# How torch computes, not what.
+# Options that choose how torch computes, and do not change the result.
 _HOW = {"capturable", "differentiable", "foreach", "fused"}
 # Options that param_groups may change from step to step, beside the first of betas.
 _PER_STEP = {"lr", "weight_decay", "momentum"}
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of NumPy as Python's, which torch asks for."""
+    """Numbers of NumPy as numbers of Python, which torch requires."""
     if isinstance(value, tuple):
         return tuple(map(_plain, value))
     is_number = getattr(value, "ndim", None) == 0 and not isinstance(value, torch.Tensor)
@@ -75,7 +75,7 @@ class TorchRule:
 
     @staticmethod
     def fixed(defaults: dict[str, Any]) -> dict[str, Any]:
-        """The options that stay as they were."""
+        """The options that param_groups may not change."""
         return {name: value[1:] if name == "betas" else value for name, value in defaults.items()
                 if name not in _HOW and name not in _PER_STEP}
 
@@ -102,7 +102,7 @@ RULES = {rule.torch_name: rule for rule in (
 
 
 def adamw_of_words(options: dict[str, Any]) -> dict[str, Any]:
-    """The store's names of adamw's options as torch's."""
+    """Translates the store's names of adamw's options to torch's."""
     own = dict(options)
     named: dict[str, Any] = {}
     for ours, torchs in (("learning_rate", "lr"), ("epsilon", "eps")):
@@ -116,7 +116,8 @@ def adamw_of_words(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def named(name: Any, options: dict[str, Any]) -> tuple[TorchRule | None, Any, dict[str, Any]]:
-    """Torch's rule, if the name is of one, with the store's name and options. "adamw" is."""
+    """The rule for torch's optimizer of this name, if it is one, such as "adamw"; the store's name;
+    and the options."""
     if isinstance(name, type):
         like = f"tutti.torch.{name.__name__}(params, ...)"
         raise InvalidArgumentError(

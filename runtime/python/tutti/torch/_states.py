@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store's states as those of torch's optimizers, and back.
+"""Translates the store's states to those of torch's optimizers, and back.
 
-Where an optimizer of torch computes the same, the names, shapes and meanings are its own, so that a
-checkpoint goes on in either. Other rules have "RULE_0", "RULE_1", ... and "step". 16-bit parameters
-have their float32 weight as "master_weight" besides.
+Where an optimizer of torch computes the same, the names, shapes and meanings are torch's, so that
+either can continue from a checkpoint. Other rules have "RULE_0", "RULE_1", ... and "step". 16-bit
+parameters also have their float32 weight, as "master_weight".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _scalar(value: float) -> torch.Tensor:
 
 
 def state_of(optimizer: Optimizer, index: int) -> dict[str, Any]:
-    """Copies of one parameter's states; before its first update, what they begin with."""
+    """Copies of one parameter's states; before its first update, of their initial values."""
     param, defaults = optimizer._params[index], optimizer.defaults
     count, arrays = optimizer.store._states_of(optimizer._keys[index])
     state: dict[str, Any] = {}
@@ -74,7 +74,7 @@ def state_of(optimizer: Optimizer, index: int) -> dict[str, Any]:
 
 
 def load_into(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-    """Optimizer.load_state_dict(), as a function of an Optimizer."""
+    """Carries out Optimizer.load_state_dict()."""
     given = dict(state_dict)
     for hook in optimizer._optimizer_load_state_dict_pre_hooks.values():
         given = hook(optimizer, given) or given
@@ -89,7 +89,7 @@ def load_into(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
 
 
 def _read_on_all(optimizer: Optimizer, given: dict[str, Any]) -> dict[Any, Any]:
-    """Raises on all ranks if one cannot read what it was given."""
+    """Reads the given states; raises on all ranks if one cannot read them."""
     found: dict[Any, Any] = {}
     own: list[InvalidArgumentError] = []
 
@@ -110,7 +110,7 @@ def _read_on_all(optimizer: Optimizer, given: dict[str, Any]) -> dict[Any, Any]:
 
 
 def _states_in(optimizer: Optimizer, given: dict[str, Any]) -> dict[Any, Any]:
-    """By key. Raises InvalidArgumentError."""
+    """The given states by key. Raises InvalidArgumentError."""
     saved, rule = given["param_groups"], optimizer._rule
     expected, sizes = ([len(group["params"]) for group in groups]
                        for groups in (optimizer.param_groups, saved))
@@ -137,7 +137,7 @@ def _state_from(optimizer: Optimizer, index: int,
         return 0, []
     expected = {*names, *(["step"] if _is_counted(optimizer) else [])}
     product = given.pop("mu_product", None)
-    found = set(given) | ({_MASTER} & expected)  # torch's optimizers have none
+    found = set(given) | ({_MASTER} & expected)  # torch's optimizers do not have it
     if found != expected:
         raise InvalidArgumentError(
             f"Optimizer.load_state_dict: parameter {optimizer._keys[index]}: "
@@ -159,7 +159,7 @@ def _state_from(optimizer: Optimizer, index: int,
 
 
 def _require_product(optimizer: Optimizer, product: float, count: int) -> None:
-    """NAdam's follows from the count here."""
+    """Requires the mu_product of NAdam that follows from the count of updates."""
     expected = _product_of_momenta(optimizer.defaults, count)
     if abs(product - expected) > 1e-4 * expected + 1e-30:
         raise InvalidArgumentError(

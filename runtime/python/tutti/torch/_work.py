@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.distributed waits for."""
+"""The Work objects of calls, for which torch.distributed waits."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _copy_back(copies: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 
 class Deferred(dist._Work):
-    """A call that takes place when somebody waits for it, asks about it or makes the next one."""
+    """A call that takes place when the program waits for it, asks about it or makes another."""
 
     def __init__(self, carry_out: Callable[[], None], tensors: Any,
                  copies: list[tuple[torch.Tensor, torch.Tensor]]):
@@ -75,11 +75,11 @@ class Deferred(dist._Work):
         self._copies = copies
         self._error: BaseException | None = None
         self._once = threading.RLock()
-        self._beside = threading.Thread()  # that carries it out, if a wait had a timeout
+        self._beside = threading.Thread()  # carries the call out, if a wait had a timeout
         deferred.append(self)
 
     def _carry_out(self) -> None:
-        """Carries the call out; wait() raises what it raises."""
+        """Carries the call out; wait() raises its error."""
         with self._once:
             call, self._call = self._call, None
             if call is None:
@@ -94,7 +94,8 @@ class Deferred(dist._Work):
                 raise
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """With a timeout, which torch counts from 1 ms on, the call is made in a thread beside."""
+        """Waits for the call. With a timeout, which torch counts from 1 ms on, another thread makes
+        the call."""
         is_open = self._call is not None or self._is_beside()
         if is_open and timeout is not None and timeout >= _LEAST_TIMEOUT:
             if not self._is_beside():
@@ -110,7 +111,7 @@ class Deferred(dist._Work):
         return True
 
     def _carry_out_beside(self) -> None:
-        with contextlib.suppress(BaseException):  # it is wait()'s
+        with contextlib.suppress(BaseException):  # wait() raises it
             carry_out_deferred()
             self._carry_out()
 
@@ -138,7 +139,7 @@ class Deferred(dist._Work):
         self.wait()
 
     def get_future(self) -> Any:
-        """Complete: a future is waited for by callbacks, which cannot make the call."""
+        """A complete future: callbacks wait for a future, and cannot make the call."""
         self.wait()
         future: Any = torch.futures.Future()
         future.set_result(self._tensors)
@@ -149,7 +150,7 @@ deferred: "collections.deque[Deferred]" = collections.deque()
 
 
 def carry_out_deferred() -> None:
-    """In the order in which they were made."""
+    """Carries out all deferred calls, in the order in which they were made."""
     while deferred:
         try:
             first = deferred[0]
@@ -169,10 +170,11 @@ class Reduction(dist._Work):
         self._pending = pending
         self._tensors = tensors
         self._is_spread = is_spread
-        self._copies = copies or []  # of tensors that do not lie as the library takes them
+        self._copies = copies or []  # copies of tensors that the library cannot take as they lie
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """With a timeout, which torch counts from 1 ms on, it leaves the work to other threads."""
+        """Waits for the calls. With a timeout, which torch counts from 1 ms on, other threads do
+        the work."""
         if timeout is not None and timeout >= _LEAST_TIMEOUT:
             self._look_until(time.monotonic() + timeout.total_seconds(), timeout)
         for one in self._pending:
@@ -193,7 +195,7 @@ class Reduction(dist._Work):
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> Error | None:
-        """What a complete call failed with."""
+        """The error of a complete call, if there is one."""
         for one in self._pending:
             if one.ready():
                 try:
@@ -209,16 +211,16 @@ class Reduction(dist._Work):
         self.wait()
 
     def get_future(self) -> Any:
-        """For DistributedDataParallel, which waits for it after the backward pass.
+        """A future for DistributedDataParallel, which waits for it after the backward pass.
 
         On one node it is complete at once: there is no network to wait for while the program
-        computes, and whoever waits does the work itself.
+        computes, and a waiting thread does the work itself.
         """
         future: Any = torch.futures.Future()
         if self._is_spread and not self._copies:
             _watcher.watch(self._pending, self._tensors, future)
             # An error that was set from Python is a value to torch's C++, which takes it for
-            # tensors; what a callback raises is an error there, too.
+            # tensors; an exception of a callback is an error there, too.
             return future.then(lambda done: done.value())
         self.wait()
         future.set_result(self._tensors)
@@ -226,8 +228,8 @@ class Reduction(dist._Work):
 
 
 class _Callers:
-    """Threads that complete futures, and so run their callbacks: one more where all are in one that
-    waits, for another future for example."""
+    """Threads that complete futures, and so run their callbacks. Another thread is made when the
+    callbacks of all of them wait, for another future for example."""
 
     def __init__(self) -> None:
         self._queue: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
@@ -250,8 +252,8 @@ class _Callers:
 
 
 class _Watcher:
-    """A thread that sees which calls are complete. It sleeps beside the program, and does none of
-    the work, nor runs the program's code."""
+    """A thread that notices which calls are complete. It sleeps beside the program, does none of
+    the work, and does not run the program's code."""
 
     def __init__(self) -> None:
         self._queue: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
@@ -283,7 +285,7 @@ class _Watcher:
         try:
             for one in pending:
                 one.wait()
-        except Exception as error:  # whoever waits for the future gets it
+        except Exception as error:  # the future's waiter gets it
             self._callers.call(functools.partial(future.set_exception, error))
         else:
             self._callers.call(functools.partial(future.set_result, tensors))

@@ -9,8 +9,9 @@
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
 
 Calls are matched by their names, or by their order where they have none, as Horovod does. There is
-no thread beside the program: what was begun takes place when all ranks of its process set wait, in
-synchronize(), in poll(), in step() or in a call that blocks. Tensors lie in the host's memory.
+no thread beside the program: calls that were begun take place when all ranks of their process set
+wait, in synchronize(), in poll(), in step() or in a call that blocks. Tensors lie in the host's
+memory.
 """
 
 from __future__ import annotations

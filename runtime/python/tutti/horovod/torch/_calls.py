@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's collectives, with its arguments. A handle is a number; synchronize() gives the result.
 
-tensor: in the host's memory, contiguous. name: calls of one name belong together; calls without one
-belong together in their order. process_set: the ranks that make the call; a root is told by its
-rank among all.
+tensor: in the host's memory, contiguous. name: calls of one name belong together; calls without a
+name belong together in their order. process_set: the ranks that make the call; a root is named by
+its rank among all ranks.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _handle(request: Request) -> int:
 
 
 def poll(handle: int) -> bool:
-    """True if the call has taken place, after which synchronize() does not wait. It is False when
-    it is asked for the first time; later it waits for the other ranks to wait, or to ask, too."""
+    """True if the call has taken place, after which synchronize() does not wait. The first poll()
+    of a handle is False; later ones wait until the other ranks wait, or poll, too."""
     request = _handles.get(handle)
     if request is None:
         raise ValueError(f"poll: expected a handle that nobody has waited for; got {handle}")
@@ -57,7 +57,7 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int) -> Any:
-    """Waits for the call, and returns its output; None of a handle that was waited for before.
+    """Waits for the call, and returns its output; None for a handle that was waited for before.
 
     Raises HorovodInternalError where the ranks' calls do not fit together, on all of them.
     """
@@ -69,7 +69,7 @@ def synchronize(handle: int) -> Any:
 
 
 class _WithGradient(torch.autograd.Function):
-    """Runs `call` of the tensors; `gradients` gives theirs from those of the outputs."""
+    """Runs call(tensors); `gradients` computes their gradients from those of the outputs."""
 
     @staticmethod
     def forward(ctx: Any, call: Any, gradients: Any, *tensors: torch.Tensor) -> Any:
@@ -158,7 +158,7 @@ def grouped_allreduce(tensors: Sequence[torch.Tensor], average: Optional[bool] =
                       op: Optional[int] = None, prescale_factor: float = 1.0,
                       postscale_factor: float = 1.0,
                       process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
-    """The tensors' gradients are reduced in the same way."""
+    """Reduces several tensors, whose gradients are reduced in the same way."""
     chosen = operation(op, average)
 
     def reduce(given: Sequence[torch.Tensor], name: Optional[str] = None) -> Any:
@@ -177,7 +177,7 @@ def allreduce(tensor: torch.Tensor, average: Optional[bool] = None, name: Option
 
 def sparse_allreduce_async(tensor: torch.Tensor, name: Optional[str], op: int,
                            process_set: ProcessSet = global_process_set) -> Callable[[], Any]:
-    """Gives a function to call in place of synchronize()."""
+    """Returns a function to call in place of synchronize()."""
     indices = allgather_async(tensor._indices().t().contiguous(), f"{name}.indices", process_set)
     values = allgather_async(tensor._values(), f"{name}.values", process_set)
     chosen = operation(op)
@@ -218,7 +218,7 @@ def _begin_allgather(tensors: list[torch.Tensor], name: Optional[str],
 
 
 def _only(request: Request) -> Request:
-    """The call whose result is its only output."""
+    """Makes the only output of a call its result."""
     several = request.start
 
     def start(ranks: Communicator, owns: list[Any]) -> None:
@@ -240,7 +240,7 @@ def grouped_allgather_async(tensors: Sequence[torch.Tensor], name: Optional[str]
 
 def grouped_allgather(tensors: Sequence[torch.Tensor], name: Optional[str] = None,
                       process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
-    """A tensor's gradient is this rank's rows of the mean of the ranks'."""
+    """Gathers several tensors. A tensor's gradient is this rank's rows of the ranks' mean."""
     def gradients(given: list[torch.Tensor]) -> list[torch.Tensor]:
         means = grouped_allreduce(given, op=Average, process_set=process_set)
         rows = torch.tensor([[tensor.shape[0] for tensor in tensors]])
@@ -255,7 +255,7 @@ def grouped_allgather(tensors: Sequence[torch.Tensor], name: Optional[str] = Non
 
 def allgather(tensor: torch.Tensor, name: Optional[str] = None,
               process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """The ranks' tensors one after the other, which may differ in the first dimension."""
+    """The tensors of all ranks, which may differ in the first dimension, one after the other."""
     return grouped_allgather([tensor], name, process_set)[0]
 
 
@@ -298,7 +298,7 @@ def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
               process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """The root's gradient is the mean of the ranks', and that of others is zero."""
+    """The root's tensor. Its gradient is the ranks' mean on the root, and zero on the others."""
     def gradients(given: list[torch.Tensor]) -> list[torch.Tensor]:
         means = grouped_allreduce(given, op=Average, process_set=process_set)
         return means if rank() == root_rank else [torch.zeros_like(mean) for mean in means]
@@ -312,8 +312,8 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 def join(device: int = -1) -> int:
-    """Says that this rank has no more data, and gives zeros to the allreduce calls of others until
-    all ranks have joined. Returns the rank that joined last. Collective over all ranks."""
+    """Declares that this rank has no more data, and gives zeros to the allreduce calls of others
+    until all ranks have joined. Returns the rank that joined last. Collective over all ranks."""
     return requests_of(global_process_set).join()
 
 
@@ -321,7 +321,7 @@ def join(device: int = -1) -> int:
 
 
 def _splits(tensor: torch.Tensor, splits: Any, ranks: int) -> tuple[int, ...]:
-    """How many rows go to each rank."""
+    """The number of rows that go to each rank."""
     if tensor.dim() == 0:
         raise ValueError("alltoall: expected a tensor with a first dimension; got a scalar")
     rows = tensor.shape[0]
@@ -342,7 +342,7 @@ def _splits(tensor: torch.Tensor, splits: Any, ranks: int) -> tuple[int, ...]:
 
 def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: Optional[str] = None,
                    process_set: ProcessSet = global_process_set) -> int:
-    """Its result is the tensor, and how many rows came from each rank."""
+    """Begins an alltoall. Its result is the tensor, and the number of rows from each rank."""
     require_plain("alltoall", [tensor])
     sent = _splits(tensor, splits, requests_of(process_set).ranks.size)
 
@@ -359,8 +359,8 @@ def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: Optional[str]
 
 def alltoall(tensor: torch.Tensor, splits: Any = None, name: Optional[str] = None,
              process_set: ProcessSet = global_process_set) -> Any:
-    """Slices of the first dimension go to the ranks, and theirs come back. With splits, also how
-    many rows came from each rank."""
+    """Sends slices of the first dimension to the ranks, and returns those that they send; with
+    splits, also the number of rows from each rank."""
     received: list[torch.Tensor] = []
 
     def call(given: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -393,7 +393,7 @@ def _begin_reducescatter(tensors: list[torch.Tensor], name: Optional[str], reduc
 @torch.no_grad()
 def _reduce_scatter(ranks: Communicator, reduction: Reduction,
                     tensor: torch.Tensor) -> torch.Tensor:
-    """The first ranks get a row more where the ranks do not divide the rows."""
+    """Reduces to this rank's rows. If ranks do not divide rows, the first ranks get one more."""
     each, more = divmod(tensor.shape[0], ranks.size)
     rows = [each + (of_rank < more) for of_rank in range(ranks.size)]
     row = tensor.shape[1:].numel()
@@ -441,7 +441,7 @@ def reducescatter(tensor: torch.Tensor, name: Optional[str] = None,
                   compression: Any = Compression.none, op: int = Average,
                   process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                   postscale_factor: float = 1.0) -> torch.Tensor:
-    """This rank's rows of what allreduce would give."""
+    """This rank's rows of the result that allreduce would have."""
     return grouped_reducescatter([tensor], name, compression, op, process_set, prescale_factor,
                                  postscale_factor)[0]
 
@@ -450,17 +450,17 @@ def reducescatter(tensor: torch.Tensor, name: Optional[str] = None,
 
 
 def _pickled(value: Any) -> torch.Tensor:
-    """A byte that is 1 if the rest is why it cannot be pickled, and the object."""
+    """The byte 0 and the pickled object; or 1 and the reason why it cannot be pickled."""
     try:
         memory = b"\0" + pickle.dumps(value)
-    except Exception as error:  # what an object raises may be anything
+    except Exception as error:  # an object may raise anything
         memory = b"\1" + pickle.dumps(f"{type(error).__name__}: {error}")
     return torch.frombuffer(bytearray(memory), dtype=torch.uint8)
 
 
 def _objects(call: str, tensor: torch.Tensor, name: Optional[str],
              process_set: ProcessSet) -> list[Any]:
-    """The objects of the ranks that gave any bytes."""
+    """Gathers pickled objects; returns those of the ranks that gave any bytes."""
     found: list[Any] = []
 
     def start(ranks: Communicator, rows_of: list[Any]) -> None:

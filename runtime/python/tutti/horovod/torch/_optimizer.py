@@ -19,8 +19,8 @@ _Wait = Callable[[], torch.Tensor]  # for a gradient whose reduction has begun
 
 
 class _Distributed:
-    """The class that is put before that of an optimizer. Its names begin with _hvd, so that they
-    are none of the optimizer's."""
+    """The class that is put before that of an optimizer. Its names begin with _hvd, so that none
+    is a name of the optimizer's."""
 
     _hvd_reductions: dict[Any, Optional[_Wait]]
 
@@ -29,7 +29,7 @@ class _Distributed:
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: dict[Any, str],
                  options: dict[str, Any]):
-        # Options, states and hooks stay those of the optimizer, which a schedule may hold.
+        # Options, states and hooks are shared with the optimizer, which a schedule may hold.
         self.__dict__.update({name: value for name, value in optimizer.__dict__.items()
                               if name != "step"})
         self._parameter_names = names
@@ -90,7 +90,8 @@ class _Distributed:
         return wait
 
     def synchronize(self) -> None:
-        """Waits until gradients are those of all ranks. Parameters without one have zeros then."""
+        """Waits until gradients are reduced over all ranks. Parameters without one then have
+        zeros."""
         for param in self._hvd_trained:
             if self._hvd_reductions.get(param) is None:
                 self._hvd_reductions[param] = self._hvd_begin(param)
@@ -108,7 +109,7 @@ class _Distributed:
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """step() does not reduce in it, for programs that have called synchronize()."""
+        """A context in which step() does not reduce, because the program called synchronize()."""
         self._hvd_skips = True
         try:
             yield
@@ -136,7 +137,7 @@ class _Distributed:
 
 
 def _names_of(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[Any, str]:
-    """By parameter. Raises ValueError."""
+    """The name of each parameter. Raises ValueError."""
     if named_parameters is None:
         named = [(f"noname.{index}.{place}", param)
                  for index, group in enumerate(optimizer.param_groups)
@@ -179,15 +180,15 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
         op: int = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
         groups: Any = None, sparse_as_dense: bool = False,
         process_set: ProcessSet = global_process_set) -> Any:
-    """The optimizer, whose step() takes the ranks' mean gradients, or sums.
+    """An optimizer like the given one, whose step() takes the ranks' mean gradients, or sums.
 
     It is an instance of the optimizer's class, and has its options and states. A parameter that has
     no gradient on a rank counts as zero there. groups and num_groups change nothing: all gradients
-    that are there travel together. Ranks outside of process_set train on their own.
+    that are complete travel together. Ranks outside of process_set train on their own.
 
     backward_passes_per_step: how many backward passes add to a gradient before it is reduced.
-    gradient_predivide_factor: of Average, what gradients are divided by before the sum, and
-        multiplied by after it.
+    gradient_predivide_factor: with Average, the factor that gradients are divided by before the
+        sum, and multiplied by after it.
     sparse_as_dense: sparse gradients are reduced as dense ones.
 
     Raises NotImplementedError for Adasum, and ValueError for other wrong arguments.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums, means and the like, and what a call that reduces does."""
+"""Operations of calls that reduce: sums, means and others, with their factors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _NoCompression:
 
 
 class _HalfCompression:
-    """Sends numbers of floating point as float16."""
+    """Sends floating-point numbers as float16."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -88,7 +88,7 @@ def kinds_of(tensors: list[torch.Tensor], from_dimension: int = 0) -> tuple[Any,
 
 
 def _scale(tensor: torch.Tensor, factor: float) -> None:
-    """In place. 16-bit numbers are multiplied as float32, and integers as float64."""
+    """Multiplies in place. 16-bit numbers are multiplied as float32, and integers as float64."""
     if factor == 1.0:
         return
     if tensor.dtype in _HALVES:
@@ -118,7 +118,7 @@ class Reduction:
         return scaled
 
     def name(self, dtype: torch.dtype) -> Any:
-        """The library's. It has no mean of integers."""
+        """The library's name of the operation. The library has no mean of integers."""
         return "sum" if self.op == Average and not dtype.is_floating_point else _NAMES[self.op]
 
     def complete(self, tensor: torch.Tensor, ranks: int) -> None:
@@ -150,7 +150,8 @@ def start_allreduce(ranks: Communicator, reduction: Reduction, tensors: list[tor
 
 
 def stand_in(described: Any) -> Request:
-    """The request of a rank that has joined, for one of others: zeros, where it can be."""
+    """The request of a rank that has joined, in answer to one of others: zeros in an allreduce;
+    nothing in other calls, or where zeros would be wrong."""
     name, alike, own = described
     if alike[0] != "allreduce" or alike[1] not in ("sum", "avg"):
         return Request(name, alike, own, lambda ranks, owns: None)

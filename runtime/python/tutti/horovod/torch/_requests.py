@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests that the ranks of a process set have begun, and how they find what all of them have.
+"""The requests that the ranks of a process set have begun, and how ranks find those that all have.
 
 A rank that waits takes part in rounds. In a round every rank of the set tells the names of its open
 requests; those that all ranks have are carried out, in the order of the first of them. Where all
@@ -18,7 +18,7 @@ import numpy as np
 
 from ... import Communicator, Error
 
-# What a rank does in a round, beside how many rounds ago it joined.
+# The state of a rank in a round; or else the number of rounds since it joined.
 _WAITS, _POLLS = -1, -2
 
 
@@ -28,7 +28,7 @@ class HorovodInternalError(Error, RuntimeError):
 
 def internal_error(text: str, cause: Optional[Error] = None, reporter: bool = True,
                    agreed: bool = True) -> HorovodInternalError:
-    """With what the library says of its own error, if that is the cause."""
+    """A HorovodInternalError, with the properties of the library's error if that is the cause."""
     error = HorovodInternalError(text)
     error.reporter, error.agreed = reporter, agreed
     if cause is not None:
@@ -41,9 +41,10 @@ def internal_error(text: str, cause: Optional[Error] = None, reporter: bool = Tr
 class Request:
     """One call of this rank.
 
-    alike: what all ranks give alike, beginning with the kind of call.
-    own: what each rank decides, such as its number of rows.
-    start: carries the call out, given what all ranks decide, or begins to and returns what ends it.
+    alike: the arguments that are equal on all ranks, beginning with the kind of call.
+    own: the arguments that each rank chooses, such as its number of rows.
+    start: carries the call out, given all ranks' own arguments; or begins it, and returns a
+        function that ends it.
     """
 
     def __init__(self, name: str, alike: tuple[Any, ...], own: tuple[Any, ...],
@@ -66,7 +67,8 @@ class Request:
 
 
 class Requests:
-    """Those of one process set that are open. stand_in: a request with zeros for one of others."""
+    """The open requests of one process set. stand_in: makes a rank's request in answer to others'
+    once it has joined."""
 
     def __init__(self, ranks: Communicator, stand_in: Callable[[Any], Request]):
         self.ranks = ranks
@@ -96,7 +98,8 @@ class Requests:
         return request
 
     def wait(self, request: Request) -> Any:
-        """Raises HorovodInternalError, on all ranks of the set for what they do not have alike."""
+        """Waits for a request. Raises HorovodInternalError, on all ranks of the set where their
+        arguments are not alike."""
         with self._lock:
             while not request.is_done:
                 self._round(_WAITS)
@@ -105,8 +108,8 @@ class Requests:
         return request.result
 
     def poll(self, request: Request) -> bool:
-        """The first question of a request is answered at once; a later one takes part in a round,
-        so that a program that asks again and again gets on."""
+        """True if the request is done. The first poll of a request returns at once; later ones take
+        part in a round, so that a program that polls again and again gets on."""
         with self._lock:
             if not request.is_done and request.was_asked:
                 self._round(_POLLS)
@@ -114,7 +117,7 @@ class Requests:
         return request.is_done
 
     def join(self) -> int:
-        """Takes part, with zeros, until all ranks have joined; returns the last of them."""
+        """Takes part in rounds, with zeros, until all ranks have joined; returns the last one."""
         with self._lock:
             rounds, last = 0, None
             while last is None:
@@ -131,7 +134,7 @@ class Requests:
         return int.from_bytes(hashlib.blake2b(packed, digest_size=7).digest(), "little")
 
     def _round(self, state: int) -> Optional[int]:
-        """The last rank that joined, if all have."""
+        """Carries out a round. Returns the last rank that joined, if all have."""
         listed = [request.described for request in self._open.values()]
         if listed != self._listed:
             self._listed = listed
@@ -165,7 +168,10 @@ class Requests:
                 for end, count in zip(ends, counts)]
 
     def _carry_out(self, lists: list[Any], somebody_polls: bool, has_joined: bool) -> None:
-        """lists: by name, what each rank has open; None of one that has joined."""
+        """Carries out the requests that all ranks have.
+
+        lists: the open requests of each rank by name; None for a rank that has joined.
+        """
         present = [of_rank for of_rank in lists if of_rank is not None]
         chosen = [name for name in present[0] if all(name in of_rank for of_rank in present)]
         if not chosen and not somebody_polls:
@@ -219,7 +225,7 @@ def _finish(under_way: list[tuple[Request, Callable[[], None]]]) -> None:
 
 
 def _difference(described: list[Any]) -> Optional[str]:
-    """Why the ranks cannot make this call together; None if they can."""
+    """The reason why the ranks cannot make this call together; None if they can."""
     found = [(rank, one) for rank, one in enumerate(described) if one is not None]
     first, name = found[0]
     for rank, one in found:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job, and sets of its ranks."""
+"""Horovod's process sets: the ranks of the job, and sets of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._requests import Requests
 
 
 class ProcessSet:
-    """Ranks that make calls together. It is of use once init() or add_process_set() has had it."""
+    """Ranks that make calls together. It can be used after init() or add_process_set() with it."""
 
     def __init__(self, ranks_or_comm: Any):
         self.process_set_id: Optional[int] = None
@@ -30,7 +30,7 @@ class ProcessSet:
         return None if self.process_set_id is None else len(self.ranks or [])
 
     def rank(self) -> Optional[int]:
-        """In this set. None if it is not in use, or this rank is not in it."""
+        """This rank's number in the set. None if the set is not in use, or does not have it."""
         if self.process_set_id is None or self.ranks is None or rank() not in self.ranks:
             return None
         return self.ranks.index(rank())
@@ -58,7 +58,7 @@ _count = 0
 
 
 def requests_of(process_set: ProcessSet) -> Requests:
-    """Raises ValueError where it cannot be used on this rank."""
+    """The requests of a set. Raises ValueError if the set cannot be used on this rank."""
     if not _sets:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     if process_set.process_set_id is None:
@@ -81,7 +81,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     """Finds the ranks of the job. A second call changes nothing. Collective.
 
     comm: ranks of the job, or a communicator of mpi4py; all ranks without it.
-    process_sets: sets to add; "dynamic" is as none, as sets may be added at any time.
+    process_sets: sets to add; "dynamic" means none, because sets may be added at any time.
     """
     global _count
     if _sets:
@@ -97,14 +97,14 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
 
 
 def shutdown() -> None:
-    """Calls under way are given up. init() may follow, on all ranks."""
+    """Leaves the job; calls under way are given up. init() may follow, on all ranks."""
     for one in _sets.values():
         one._close()
     _sets.clear()
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """A set that may be used from now on. Collective over all ranks, whether or not in it.
+    """Adds a set, which may be used from now on. Collective over all ranks, in the set or not.
 
     Raises ValueError if a set has these ranks, or the ranks give different sets.
     """
@@ -134,7 +134,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """False of the one with all ranks, and of one that is not in use."""
+    """Removes a set. Returns False for the set of all ranks, and for one that is not in use."""
     number = process_set.process_set_id
     if number is None or number == 0:
         return False
@@ -160,7 +160,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Which of the nodes this is."""
+    """The number of this rank's node."""
     return _everyone().node
 
 

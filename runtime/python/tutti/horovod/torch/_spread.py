@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank's parameters and optimizer states, to all."""
+"""Broadcasts of one rank's parameters and optimizer states to all ranks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 
 
 def _described(state: Any, tensors: list[torch.Tensor]) -> Any:
-    """The same with a place for each tensor, which is added to `tensors`."""
+    """The state with a _Place in place of each tensor, which is added to `tensors`."""
     if isinstance(state, torch.Tensor):
         tensors.append(state)
         return _Place(len(tensors) - 1, state)
@@ -69,7 +69,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int,
                               model: Any = None) -> None:
     """Gives the root's states and options to all ranks. Collective over all ranks.
 
-    What the root's optimizer does not have yet, nobody has after it: no step is made for it.
+    States that the root's optimizer does not have yet, no rank has afterwards: no step makes them.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
