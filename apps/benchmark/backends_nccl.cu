@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL as a program calls it. It is loaded when it is first used, and its communicator is
 // non-blocking, so that a rank whose peers are gone gives up. The library does the same, but none
-// of its code is used here, since this is what it is measured against.
+// of its code is used here, since the library is measured against this.
 #include <chrono>
 #include <cstring>
 #include <cuda_runtime_api.h>

@@ -57,8 +57,8 @@ double busbw_limit(const Case& chosen, int ranks, double memory_gbs);
 /// The collective of this name. Errors  invalid_argument, with the list of names.
 const Case& find_case(std::string_view name);
 
-/// The shapes of "resnet50", of "bert-base", or of a file with one shape per line: "64x3x7x7",
-/// "64, 3, 7, 7" or "64 3 7 7"; what follows a '#' is a comment.
+/// The shapes of "resnet50", of "bert-base", or of a file with one shape per line: "64x3x7x7", "64,
+/// 3, 7, 7" or "64 3 7 7"; a '#' begins a comment.
 /// Errors  invalid_argument: no such file, or a line (with its number) that is no shape.
 std::vector<tutti::Shape> load_model(const std::string& name_or_file);
 

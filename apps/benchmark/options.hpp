@@ -27,7 +27,7 @@ struct Options {
   std::size_t min_bytes = 0;
   std::size_t max_bytes = 0;
   std::size_t step_factor = 0;
-  /// From one size to the next; 0: sizes grow by the factor.
+  /// The step from one size to the next; 0: sizes grow by the factor.
   std::size_t step_bytes = 0;
   std::vector<tutti::DType> dtypes{tutti::DType::float32};  ///< without repetitions
   std::vector<tutti::ReduceOp> ops{tutti::ReduceOp::sum};   ///< without repetitions

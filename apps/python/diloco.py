@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Low-communication training (DiLoCo, arXiv 2311.08105): each rank trains on its own, and every
-H steps pushes how far its weights have moved. The store's optimizer takes the mean as a gradient.
+"""Low-communication training: DiLoCo, arXiv 2311.08105.
+
+Each rank trains on its own, and every H steps pushes how far its weights have moved. The store's
+optimizer takes the mean as a gradient.
 
     mpirun -np 2 python diloco.py --every 20
 """

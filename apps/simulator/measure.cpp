@@ -31,8 +31,8 @@ using tutti::simulated::Time;
 constexpr int kFewestCalls = 2;  // the last of them counts, or is followed by those that count
 constexpr int kMostCalls = 100;
 constexpr Time kApart = 10'000 * kSecond;  // time between the begins of two calls
-constexpr std::size_t kMostValues = std::size_t{256}
-                                    << 20;  // of all ranks; scratch is as much more
+// The most bytes of values of all ranks that are real; scratch takes as many more.
+constexpr std::size_t kMostValues = std::size_t{256} << 20;
 
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");

@@ -27,7 +27,7 @@ struct SimulatedCall {
   std::size_t bytes = 0;            ///< bytes of a rank's values, float32
   std::string algorithm = "tutti";  ///< or the name of one of textbook_algorithms()
   bool learns = true;               ///< the library has found its way before the call that counts
-  std::string collective = "allreduce";  ///< or pushpull, of one key; the library's alone
+  std::string collective = "allreduce";  ///< or pushpull, of one key; only with the library
   /// Compression of a pushpull, as compression::create() reads it.
   std::string compression = "none";
   std::string buffers = "user";  ///< or store: memory of the node. Only with the library

@@ -186,7 +186,8 @@ double seconds_to_write(const fs::path& path, std::size_t bytes) {
     throw tutti::Error(tutti::ErrorCode::out_of_memory, "no memory for 4 MiB to write from");
   }
   std::memset(part.get(), 42, kPartBytes);
-  const std::size_t blocks = (bytes + kBlockBytes - 1) / kBlockBytes;  // as direct writes want it
+  // Direct writes take whole blocks.
+  const std::size_t blocks = (bytes + kBlockBytes - 1) / kBlockBytes;
   const std::size_t whole = blocks * kBlockBytes;
 
   const Stopwatch time;

@@ -19,7 +19,7 @@ struct FactorOptions {
   int ratings = 0;  ///< to train on; a tenth as many to test
   int epochs = 0;
   int batch_size = 0;     ///< ratings per step over all ranks
-  std::string optimizer;  ///< as for tutti::optimizer::create; one that updates rows
+  std::string optimizer;  ///< text for tutti::optimizer::create; one that updates rows
   std::int64_t seed = 0;
   bool help = false;
   bool version = false;

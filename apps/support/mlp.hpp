@@ -95,7 +95,7 @@ class Mlp {
   int count_correct(const LabelledImages& images, std::size_t first, std::size_t last);
 
  private:
-  float* forward(const Batch& batch);  // the logits
+  float* forward(const Batch& batch);  // returns the logits
   float* activation(int layer) noexcept {
     return reinterpret_cast<float*>(activations_[static_cast<std::size_t>(layer)].bytes());
   }

@@ -37,8 +37,8 @@ struct TrainOptions {
   int batch_size = 0;  ///< images per step over all ranks
   std::string kvstore;
   std::string device;       ///< "cpu" or "gpu": the place of the network and its weights
-  std::string optimizer;    ///< as for tutti::optimizer::create
-  std::string compression;  ///< as for tutti::compression::create
+  std::string optimizer;    ///< text for tutti::optimizer::create
+  std::string compression;  ///< text for tutti::compression::create
   std::int64_t seed = 0;
   std::vector<int> hidden;  ///< widths of the hidden layers
   int limit = 0;            ///< 0: all images

@@ -15,8 +15,8 @@
 
 namespace tutti {
 
-/// One key, or a list of keys. An argument type: it refers to what it was made from and is not
-/// kept beyond the call.
+/// One key, or a list of keys. An argument type: it refers to the objects that it was made from and
+/// is not kept beyond the call.
 class Keys {
  public:
   template <class One>

@@ -119,8 +119,8 @@ class TUTTI_API Communicator {
   /// in the host's memory and belong to the library until the call is complete: nothing is copied,
   /// whatever `options.borrow` says. All ranks make these calls in the same order. Every other call
   /// of the communicator waits for all of them; see KVStore::push_async().
-  /// Errors  at wait(), on all ranks: what allreduce() throws, and invalid_argument for tensors on
-  ///         a GPU.
+  /// Errors  at wait(), on all ranks: those of allreduce(), and invalid_argument for tensors on a
+  ///         GPU.
   Pending allreduce_async(const ConstTensorView& input, const TensorView& output,
                           ReduceOp op = ReduceOp::sum, const AsyncOptions& options = {});
   Pending allreduce_async(const TensorView& tensor, ReduceOp op = ReduceOp::sum,

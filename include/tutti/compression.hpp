@@ -4,10 +4,10 @@
 // Keys on GPUs take part, for the sake of a slow network between nodes. With leg=all, GPUs pack all
 // formats but topk and keep the residuals, and packed bytes cross to the hosts. The hosts pack the
 // rest, to which the values cross uncompressed, and keep those residuals. The hosts exchange and
-// sum: each push waits for what crosses, and the sums cross back, uncompressed. The update runs on
-// the GPU. So in one node a compression of keys on GPUs only costs. The bits are those of keys on
-// the cpu, where a key has up to three values; NCCL, and TUTTI_GPU_PATH, have no part in what is
-// compressed.
+// sum: each push waits for the data that crosses, and the sums cross back, uncompressed. The update
+// runs on the GPU. So in one node a compression of keys on GPUs only costs. The bits are those of
+// keys on the cpu, where a key has up to three values; NCCL, and TUTTI_GPU_PATH, have no part in
+// compressed pushes.
 #pragma once
 
 #include <cstddef>

@@ -35,12 +35,12 @@ inline MPI_Comm duplicate_world() {
 }
 
 /// The ranks of an intracommunicator of MPI, in its order. Their memory and messages are their own:
-/// what another communicator has allocated is ordinary memory to this one. To share memory between
-/// groups, make one Communicator and split() that. `comm` is duplicated, and may be freed.
+/// memory that another communicator has allocated is ordinary memory to this one. To share memory
+/// between groups, make one Communicator and split() that. `comm` is duplicated, and may be freed.
 /// MPI must be initialised.
 /// Order   collective over `comm`.
-/// Errors  invalid_argument: MPI_COMM_NULL, an intercommunicator, another MPI than the library
-///         uses in this process, on this rank alone; what Communicator::world() throws, on all.
+/// Errors  invalid_argument: MPI_COMM_NULL, an intercommunicator, another MPI than the library uses
+///         in this process, on this rank alone; those of Communicator::world(), on all.
 inline Communicator communicator_from(MPI_Comm comm,
                                       const Settings& settings = Settings::from_environment()) {
   return communicator_from_address(&comm, kMpiAbi, settings);

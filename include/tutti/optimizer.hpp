@@ -35,7 +35,7 @@ struct OptimizerOptions {
   std::optional<LossScale> loss_scale{};  ///< none unless set
 };
 
-/// One key's update, the same on every rank: what the formulas need besides the elements.
+/// One key's update, the same on every rank: the numbers that formulas need besides the elements.
 struct UpdateStep {
   std::uint64_t count;   ///< updates of this key including this one: 1, 2, ...
   double learning_rate;  ///< after the schedule, times the key's lr_mult

@@ -97,10 +97,10 @@ struct TUTTI_API Settings {
   /// reads them once more). Default sampled.
   Verify verify = Verify::sampled;
 
-  /// TUTTI_LOG: what is written to standard error, a line each with the rank in front: "quiet"
-  /// (nothing), "warning", "info" (also what was chosen at the start, and what was saved and
-  /// loaded) or "debug" (also every collective call with its time). Errors are thrown, not logged.
-  /// Default warning. Ranks may differ.
+  /// TUTTI_LOG: the messages on standard error, a line each with the rank in front: "quiet"
+  /// (nothing), "warning", "info" (also choices made at the start, saves and loads) or "debug"
+  /// (also every collective call with its time). Errors are thrown, not logged. Default warning.
+  /// Ranks may differ.
   LogLevel log = LogLevel::warning;
 
   /// TUTTI_STATISTICS: rank 0 writes a table of what calls cost on all ranks, in the moment of
@@ -133,7 +133,7 @@ struct TUTTI_API Settings {
   /// divided by their number, 1 to 8.
   int threads = 0;
 
-  /// TUTTI_LAUNCHER: what is done where MPI says that this is a job of one rank, and the launcher
+  /// TUTTI_LAUNCHER: the reaction where MPI says that this is a job of one rank, and the launcher
   /// that it has started several processes: "check" makes "dist" stores and Communicator::world()
   /// throw, because the program then uses another MPI than its launcher's; "ignore" lets each be
   /// alone. Default check.

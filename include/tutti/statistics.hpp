@@ -16,7 +16,7 @@ namespace tutti {
 struct LastRank {
   int rank = 0;
   std::uint64_t calls = 0;  ///< calls in which it arrived last
-  double seconds = 0;       ///< how long this rank waited in these calls
+  double seconds = 0;       ///< time that this rank waited in these calls
 };
 
 /// Calls of one kind. A store's push and pull are counted apart for each list of keys.

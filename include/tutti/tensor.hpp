@@ -78,7 +78,7 @@ class TUTTI_API ConstTensorView {
   std::shared_ptr<const void> keep_alive_;
 };
 
-/// `factor * view`, not yet computed: what the arithmetic of TensorView takes.
+/// `factor * view`, not yet computed: an operand of the arithmetic of TensorView.
 struct ScaledView {
   ConstTensorView view;
   double factor;

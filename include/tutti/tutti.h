@@ -15,8 +15,8 @@
 //          asynchronous call returns at once (pending.h).
 // Handles  Made by _create, _world, _self and _allocate, and ended by _destroy, after which using
 //          them is undefined. No call is under way on a handle while it is destroyed, and one
-//          thread at a time uses it, and what was made from it. There is no other state than the
-//          handles', but for each thread's last error.
+//          thread at a time uses it, and the handles that were made from it. There is no other
+//          state than the handles', but for each thread's last error.
 // Memory   The library keeps no pointer beyond a call, but for an updater, its user data, and the
 //          arguments of an asynchronous call until that is complete (pending.h).
 #ifndef TUTTI_TUTTI_H

@@ -38,7 +38,7 @@ struct Items {
   Lists values{};
   Lists outputs{};
 };
-enum class Sides { values, outputs, both };  ///< which tensors of an item a call needs
+enum class Sides { values, outputs, both };  ///< the tensors of an item that a call needs
 Items read_items(const Place& here, const tutti_item* items, int num_items, Sides sides);
 
 /// The items of a push of rows, like Items.

@@ -268,7 +268,7 @@ void Gpus::synchronize(int device) {
   const auto ready = [&] { return accelerator_->done(event.event); };
   const auto is_watched = [&] { return run_checks(device); };
   wait_until(ready, is_watched, timeout(), "the work in the stream of " + to_string(gpu(device)));
-  run_checks(device);  // an abort also ends what was in the stream
+  run_checks(device);  // an abort also ends work in the stream
 }
 
 void Gpus::set_check(int device, const void* owner, Check check) {

@@ -129,7 +129,7 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
     std::array<BounceBuffer, kBounceBuffers> buffers{};
     std::size_t next_buffer = 0;
     std::mutex buffers_in_use;
-    std::map<const void*, Check> checks;  ///< by owner
+    std::map<const void*, Check> checks;  ///< each owner's check
     std::mutex checks_in_use;
     KeptForRanks kept;
   };

@@ -22,11 +22,12 @@ struct TensorRow {
   static constexpr int kMostInputs = 8;
   static constexpr int kMostStates = Optimizer::kMostStates + 1;
 
-  std::array<const std::byte*, kMostInputs> inputs{};  ///< summed from left to right,
-  bool in_tree = false;         ///< or in the canonical order (collectives/README.md), as over
-                                ///< ranks. Not of rows that are packed
-  int num_inputs = 1;           ///< 1 to kMostInputs
-  std::byte* output = nullptr;  ///< the target of a sum, or an update's weight
+  std::array<const std::byte*, kMostInputs> inputs{};  ///< summed from left to right or in a tree
+  /// Inputs are summed in the canonical order (collectives/README.md), like the values of ranks.
+  /// False for rows that are packed.
+  bool in_tree = false;
+  int num_inputs = 1;                            ///< 1 to kMostInputs
+  std::byte* output = nullptr;                   ///< the target of a sum, or an update's weight
   std::array<std::byte*, kMostStates> states{};  ///< an update's states; the float32 copy of a
                                                  ///< 16-bit weight comes last
   std::size_t count = 0;

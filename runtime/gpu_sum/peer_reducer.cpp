@@ -5,9 +5,9 @@
 //   rank 1   values --copy--> half 0 --event--+ meet +--> kernel: tree(half 0 of all ranks) -> sum
 //                                             host     stream waits for all events
 //
-// A chunk is what fits into a half; the next one takes the other half. `meet` is a barrier of the
-// hosts, after which all ranks have recorded their events; then each stream waits for the events of
-// all others, and the hosts wait for no GPU between the chunks.
+// A chunk is as much as fits into a half; the next one takes the other half. `meet` is a barrier of
+// the hosts, after which all ranks have recorded their events; then each stream waits for the
+// events of all others, and the hosts wait for no GPU between the chunks.
 //
 // A sum that fits into both halves together, a window then, is not made by a kernel of its own: the
 // kernel that uses it, an update by an optimizer, reads the windows of all ranks.

@@ -83,7 +83,7 @@ class Loans {
   BorrowedStreams streams_;
   std::vector<Py_buffer> buffers_;
   std::vector<dlpack::Managed*> plain_;
-  std::vector<dlpack::ManagedVersioned*> versioned_;  ///< or null
+  std::vector<dlpack::ManagedVersioned*> versioned_;  ///< entries may be null
 };
 
 /// One key or many, with the arrays of each: `kv.push(3, a)`, `kv.push([5, 7], [a, b])`,

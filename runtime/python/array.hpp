@@ -26,7 +26,7 @@ class Array {
         std::shared_ptr<void> owner);
   /// An array that owns the tensor.
   static Array of(Tensor tensor);
-  /// A read-only array that keeps alive what the view keeps alive.
+  /// A read-only array that keeps the view's memory alive.
   static Array of(const ConstTensorView& view);
   /// An array that is lent to an updater.
   static Array lent(const ConstTensorView& view);

@@ -65,7 +65,8 @@ struct Table {
   int (*from_object)(void* object, ManagedVersioned** managed);
   void* to_object;
   void* tensor_from_object;
-  int (*current_stream)(std::int32_t kind, std::int32_t index, void** stream);  ///< of arrays' work
+  /// Stream of the work on arrays.
+  int (*current_stream)(std::int32_t kind, std::int32_t index, void** stream);
 };
 inline constexpr std::uint32_t kTableMajor = 1;
 inline constexpr const char* kTableAttribute = "__dlpack_c_exchange_api__";

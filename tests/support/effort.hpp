@@ -12,7 +12,7 @@ inline constexpr bool kFewCases = true;
 inline constexpr bool kFewCases = false;
 #endif
 
-/// Both sanitizers find in a few rounds what they find in many.
+/// Both sanitizers find errors in a few rounds as well as in many.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(TEST_EMULATED)
 inline constexpr bool kFewRounds = true;
 #else

@@ -16,7 +16,7 @@ namespace test {
 inline tutti::Communicator hasty_group(tutti::Communicator& world, int color,
                                        std::chrono::duration<double> deadline) {
   auto& settings =
-      const_cast<tutti::Settings&>(world.group()->settings());  // what a group takes on
+      const_cast<tutti::Settings&>(world.group()->settings());  // a new group copies them
   settings.timeout = deadline;
   return world.split(color);
 }

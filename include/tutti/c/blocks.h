@@ -77,7 +77,7 @@ typedef int (*tutti_combine)(void* user_data, const tutti_tensor* left, const tu
 typedef struct tutti_user_op {
   const char* name;  ///< for messages; the same on all ranks
   tutti_combine combine;
-  void* user_data;  ///< passed on
+  void* user_data;  ///< passed on to combine
   /// 1: elements are combined one by one, and `combine` gets one-dimensional parts of any length,
   /// on all ranks. 0: it gets whole tensors, on one rank.
   int elementwise;

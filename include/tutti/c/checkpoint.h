@@ -40,8 +40,8 @@ TUTTI_API int tutti_kvstore_save(tutti_kvstore* kv, const char* directory,
 TUTTI_API int tutti_kvstore_load(tutti_kvstore* kv, const char* directory,
                                  const tutti_load_options* options, uint64_t* generation);
 
-/// A text that was saved with what the handle loaded last; NULL if there is none of this name.
-/// Valid until the next load. Local.
+/// A text that was saved with the store that the handle loaded last; NULL if there is none of this
+/// name. Valid until the next load. Local.
 TUTTI_API int tutti_kvstore_loaded_metadata(const tutti_kvstore* kv, const char* name,
                                             const char** text);
 

@@ -114,7 +114,7 @@ typedef struct tutti_gradient_scaling {
   double loss_scale;     ///< factor for the loss of the next push: 1 without loss_scale
   uint64_t good_pushes;  ///< finite pushes in a row since a dynamic scale changed last
   uint64_t skipped;      ///< pushes whose gradients were not finite, and which updated nothing
-  double norm;           ///< of the last push, as clip_global_norm compares it
+  double norm;           ///< norm of the last push, as clip_global_norm compares it
   int was_skipped;       ///< 1 if the last push updated nothing
 } tutti_gradient_scaling;
 
@@ -122,8 +122,8 @@ typedef struct tutti_gradient_scaling {
 TUTTI_API int tutti_kvstore_gradient_scaling(const tutti_kvstore* kv,
                                              tutti_gradient_scaling* scaling);
 
-/// Compresses what later pushes send: "2bit,threshold=0.5", "none". Names and options are those of
-/// tutti/compression.hpp. All residuals start at zero again. Call it on every rank.
+/// Compresses the data that later pushes send: "2bit,threshold=0.5", "none". Names and options are
+/// those of tutti/compression.hpp. All residuals start at zero again. Call it on every rank.
 /// Errors  invalid_argument: an unknown name or option, a value out of its range (on this rank
 ///         alone). A push that is compressed otherwise on another rank is an error on all.
 TUTTI_API int tutti_kvstore_set_gradient_compression(tutti_kvstore* kv, const char* compression);

@@ -41,7 +41,7 @@ typedef struct tutti_call_totals {
   double waiting_seconds;
   int last_rank;             ///< the rank that was waited for longest; -1 if none was
   uint64_t last_rank_calls;  ///< calls in which it arrived last
-  double last_rank_seconds;  ///< how long this rank waited in these calls
+  double last_rank_seconds;  ///< time that this rank waited in these calls
 } tutti_call_totals;
 
 /// The totals of the calls of a name: "push" (pushpull too), "pull", "allreduce" and so on; NULL is

@@ -54,7 +54,7 @@ TUTTI_API int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* 
 typedef struct tutti_row_pull {
   tutti_key key;
   tutti_tensor row_ids;
-  int device_kind;   ///< of the memory that the rows come to: TUTTI_CPU or TUTTI_GPU
+  int device_kind;   ///< device that the rows come to: TUTTI_CPU or TUTTI_GPU
   int device_index;  ///< at least 0
 } tutti_row_pull;
 

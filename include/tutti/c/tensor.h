@@ -27,7 +27,7 @@ enum {
 /// tells values apart.
 enum {
   TUTTI_CPU = 0,
-  TUTTI_GPU = 1  ///< one of this process; an error where there is none
+  TUTTI_GPU = 1  ///< a GPU of this process; an error where there is none
 };
 
 enum { TUTTI_MAX_DIMENSIONS = 8 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers with a rate per element from the squares of past gradients.
-// The words of the formulas: optimizers.hpp.
+// The symbols of the formulas: optimizers.hpp.
 #pragma once
 
 #include <memory>

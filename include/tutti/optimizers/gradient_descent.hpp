@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient descent with and without momentum, and what is built on its step.
-// The words of the formulas: optimizers.hpp.
+// Gradient descent with and without momentum, and optimizers that are built on its step.
+// The symbols of the formulas: optimizers.hpp.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,8 @@
 // adamw is MXNet's, with the weight decay times the corrected rate.
 //
 // Below, mix(a, b, k) = a + k*(b - a), c1 = 1 - b1^t and c2 = 1 - b2^t. With
-// decoupled_weight_decay, g is g' and w is multiplied by 1 - lr*wd first; else g is gd.
-// torch's maximize=True is a negative rescale_grad. The words of the formulas: optimizers.hpp.
+// decoupled_weight_decay, g is g' and w is multiplied by 1 - lr*wd first; else g is gd. torch's
+// maximize=True is a negative rescale_grad. The symbols of the formulas: optimizers.hpp.
 #pragma once
 
 #include <memory>

@@ -37,7 +37,7 @@ inline constexpr std::uint32_t kVectorsPerTile = 8;
 /// The sizes of tiles in kernels of sums and updates, the fastest of those tried on an H200.
 struct UsualShape {
   static constexpr std::uint32_t kVectorsPerTile = 4;
-  static constexpr std::uint32_t kVectorBytes = kernels::kVectorBytes;  ///< or fewer
+  static constexpr std::uint32_t kVectorBytes = kernels::kVectorBytes;  ///< this many or fewer
   static constexpr int kPacks = 0;  ///< vectors that are loaded at once; 0: the body chooses
   /// Blocks per multiprocessor for which registers are limited; 0: the body chooses.
   static constexpr int kBlocksPerSm = 0;

@@ -42,7 +42,7 @@ DifferentSteps different_steps(std::span<const UpdateStep> steps,
     const auto [found, is_new] = known.try_emplace(
         numbers_of(steps[begin], by_key), static_cast<std::uint32_t>(different.steps.size()));
     if (is_new) different.steps.push_back(steps[begin]);
-    if (found->second == 0) continue;  // 0 is what the vector holds already
+    if (found->second == 0) continue;  // the vector holds 0 already
     for (std::size_t i = begin; i < end; ++i) different.of_place[places[i]] = found->second;
   }
   return different;

@@ -202,7 +202,7 @@ struct NormBody {
 
   const DeviceRow* rows;
   const double* partials;
-  double* norms;  ///< first row's norms
+  double* norms;  ///< norms of the first row
   std::uint32_t elements_per_tile;
   int which;
 

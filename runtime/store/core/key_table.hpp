@@ -90,7 +90,7 @@ class KeyTable {
   [[nodiscard]] Entry& at(const Key& key);
   [[nodiscard]] const Entry& at(const Key& key) const;
 
-  /// Null if there is no such key.
+  /// The entry of a key; null if there is none.
   [[nodiscard]] Entry* find(const Key& key);
 
   /// Errors: invalid_argument if the key exists or is of the other kind.

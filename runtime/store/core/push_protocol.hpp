@@ -2,11 +2,13 @@
 // The steps of a push, for all kinds of values and wherever they lie.
 //
 //   take     local        Finds the values and keys: PushPlan, or the rows of a SparsePush. Then
-//                         what may fail on one rank alone: sums of values, memory, states.
+//                         the steps that may fail on one rank alone: sums of values, memory,
+//                         states.
 //   agree    collective   All ranks make this push: the same keys, shapes, dtypes, rule of update
 //                         and compression, and replicas that are alike where this push compares
 //                         them. Else all throw the same error, or the minority is healed.
-//   prepare  local        What may fail on one rank alone and needs to know what the others push.
+//   prepare  local        The steps that may fail on one rank alone and depend on the others'
+//                         pushes.
 //   sum      collective   The values of all ranks become one sum.
 //   update   local        Every replica is assigned the sum, or is updated with it.
 //

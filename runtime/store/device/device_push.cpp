@@ -94,7 +94,7 @@ bool DevicePush::replace_values() {
 /// True if this push can use the launches of the last one. A push may have failed since they were
 /// made: then there is a newer plan without them.
 bool DevicePush::takes_launches_again() {
-  // Until this function has come to its end.
+  // False until this function has come to its end.
   const bool had_launches = std::exchange(has_launches_, false);
   const std::uint64_t before = std::exchange(launched_plan_, plan_.number());
   const Device first = plan_.items().front().entry->replica.device();
