@@ -185,7 +185,8 @@ TEST_CASE("more than the machine has is refused before a page is touched" *
 
 namespace {
 
-/// The text of what it throws in a process with this limit, which no signal may end.
+/// The text of the error that the call throws in a process with this limit, which no signal may
+/// end.
 std::string refusal_under(__rlimit_resource resource, rlim_t limit,
                           const std::function<void()>& body) {
   const test::ChildEnd end = test::in_child_with(resource, limit, [&] {
@@ -210,7 +211,7 @@ std::size_t files_in_dev_shm() {
   return count;
 }
 
-/// A number of the kernel's on this process, in KiB.
+/// A number that the kernel has for this process, in KiB.
 std::size_t status_kib(const std::string& name) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -328,7 +329,7 @@ TEST_CASE("a file that is no peer's memory is not opened before its kind is know
   test::expect_error([&] { Arena::map_peer(Backing::memfd, address, kReserve); }, ErrorCode::io,
                      {"is not a peer's memory"});
   char events[1024];
-  CHECK(read(watch, events, sizeof events) < 0);  // it was only looked at
+  CHECK(read(watch, events, sizeof events) < 0);  // the folder was only read
   close(watch);
   close(writer);
   std::snprintf(address.name, sizeof address.name, "%s", (folder.path() / "link").c_str());

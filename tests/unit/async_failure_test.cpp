@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What asynchronous calls do when something is wrong, with threads as ranks.
+// Errors of asynchronous calls, with threads as ranks.
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
@@ -119,7 +119,8 @@ TEST_CASE("what an updater throws fails all ranks") {
     kv.set_updater([&](const Key&, ConstTensorView, TensorView) {
       if (comm.rank() == 1) throw std::runtime_error("no such thing");
     });
-    kv.push_async(1, Tensor::full({5}, 1)).wait();  // here, or in the next call: see push()
+    // The error comes here, or in the next call: see push().
+    kv.push_async(1, Tensor::full({5}, 1)).wait();
     kv.barrier();
   });
   CHECK(test::all_say(outcomes, ErrorCode::user_code, "no such thing"));
@@ -160,7 +161,7 @@ TEST_CASE("a store that is destroyed when its last push ends leaves the group as
   int poisoned = 0;
   int complete = 0;
   for (int i = 0; i < kTries; ++i) {
-    std::optional<bool> is_usable;  // of a group whose push has ended well on rank 0
+    std::optional<bool> is_usable;  // of a group whose push has succeeded on rank 0
     static_cast<void>(test::as_ranks({2}, {}, [&](Communicator& comm) {
       std::optional<KVStore> first(KVStore::create(comm));
       KVStore second = KVStore::create(comm);
@@ -251,7 +252,7 @@ TEST_CASE("with TUTTI_ASYNC=1 what a push failed with is thrown once, and each p
 
 namespace {
 
-/// True if the call throws what the push of key 1 has failed with, and the store goes on.
+/// True if the call throws the error of the push of key 1, and the store goes on.
 bool tells_of_key_1(const std::function<void()>& call) {
   try {
     call();
@@ -306,7 +307,7 @@ TEST_CASE("with TUTTI_ASYNC=1 a pull of the key throws, and all ranks' next coll
     if (comm.rank() == 0) {
       kv.pull(2, pulled);  // another key
       if (tells_of_key_1([&] { kv.pull(1, pulled); })) ++told;
-      kv.pull(1, pulled);  // it has been told
+      kv.pull(1, pulled);  // its error has been told
       if (pulled.value<float>(7) == 3 && kv.view(1).value<float>(7) == 3) ++told;
     }
     if (tells_of_key_1([&] { kv.barrier(); })) ++told;
@@ -355,7 +356,7 @@ TEST_CASE("a push that does not fit leaves those that share its batch as they sh
 TEST_CASE("an updater that waits for another push is an error, not a hang") {
   const auto outcomes = test::as_ranks({2}, {}, [](Communicator& comm) {
     KVStore kv = KVStore::create(comm);
-    kv.set_gradient_compression("fp16");  // each key goes alone
+    kv.set_gradient_compression("fp16");  // so that each key is pushed alone
     kv.init({1, 2}, {Tensor::full({5}, 0), Tensor::full({5}, 0)});
     std::atomic<bool> is_made{false};
     Pending second;

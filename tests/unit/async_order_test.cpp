@@ -32,7 +32,7 @@ KVStore store_with_keys(Communicator& comm, int keys) {
   return kv;
 }
 
-/// What a call throws.
+/// The error that a call throws.
 template <class Call>
 std::optional<Error> error_of(Call call) {
   try {
@@ -50,7 +50,8 @@ bool says(const std::optional<Error>& error, const std::string& words) {
 }  // namespace
 
 TEST_CASE("a thread that waits for a push is told when another one destroys the store") {
-  for (const auto begins_after : {milliseconds(0), milliseconds(30)}) {  // it drives, or the helper
+  // The waiter drives the push, or the helper does.
+  for (const auto begins_after : {milliseconds(0), milliseconds(30)}) {
     std::atomic<bool> is_over{false};
     std::optional<Error> found;
     Settings settings = with_deadline(std::chrono::hours(1));
@@ -192,7 +193,7 @@ TEST_CASE("an optimizer may be changed in an updater, and when its stores are go
         changing.wait();
         changed.wait();
       }
-      kv.set_updater(nullptr);  // and runs it no more
+      kv.set_updater(nullptr);  // the store runs the optimizer no more
       const Pending pushed = kv.push_async(1, ones);
       sgd->set_learning_rate(3);
       pushed.wait();
@@ -209,7 +210,7 @@ TEST_CASE("ranks that give a push different priorities fail together, and say wh
   std::atomic<int> queued{0};
   const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
     KVStore kv = store_with_keys(comm, 3);
-    kv.set_gradient_compression("fp16");  // each key goes alone
+    kv.set_gradient_compression("fp16");  // so that each key is pushed alone
     std::atomic<bool> is_held{false};
     kv.set_updater([&](const Key& key, ConstTensorView, TensorView) {
       if (key != Key(2)) return;

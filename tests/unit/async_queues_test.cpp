@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which jobs come next, by what the ranks have.
+// The choice of the next jobs, by the jobs that all ranks have.
 #include "runtime/job/async_queues.hpp"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-/// The queues of a batch of one client.
+/// The queues of a batch with one client.
 std::vector<std::size_t> queues_of(const AsyncBatch& batch) {
   std::vector<std::size_t> queues;
   for (const AsyncQueue& place : batch.queues) queues.push_back(place.queue);
@@ -54,7 +54,7 @@ TEST_CASE("a job that goes alone shares no batch") {
 
 TEST_CASE("a large job goes in slices, eight times as long where it is the only queue's") {
   CommonJob large = job(0, 0, 100 * kMiB);
-  CHECK(choose_batch({large}, kMiB, false).slice == 0);  // it may not
+  CHECK(choose_batch({large}, kMiB, false).slice == 0);  // slices are not allowed
   large.has_slices = true;
   CHECK(choose_batch({large}, kMiB, false).slice == kMiB);
   CHECK(choose_batch({large}, kMiB, true).slice == 8 * kMiB);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large asynchronous calls go in slices, with threads as ranks.
+// Large asynchronous calls in slices, with threads as ranks.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -41,8 +41,8 @@ struct Case {
   std::string value;  ///< "copied", "allocated", "borrowed" or "two"
 };
 
-/// A push in slices beside one that is synchronous. True if replicas and outputs are equal, and
-/// there were slices.
+/// Pushes in slices, and once synchronously. True if replicas and outputs are equal, and there were
+/// slices.
 bool has_bits_of_whole_push(Communicator& comm, const Case& how) {
   KVStore kv = KVStore::create(comm);
   KVStore expected = KVStore::create(comm);
@@ -100,7 +100,8 @@ TEST_CASE("a large push in slices has the bits of a whole one") {
   }
 }
 
-/// 6 or 12 MB, of which a slice is half a MiB at first, or 4 MiB where there is one queue.
+/// The tensors have 6 or 12 MB, of which a slice is half a MiB at first, or 4 MiB where there is
+/// one queue.
 TEST_CASE("a large allreduce_async in slices has the bits of a whole one") {
   struct Row {
     bool is_beside_store;
@@ -161,7 +162,8 @@ TEST_CASE("an urgent push overtakes a large one that is under way") {
   CHECK(order == std::vector<std::int64_t>{2, 1});
 }
 
-// The first slice tells how fast the link is: then what is left could go with others as one batch.
+// After the first slice the speed of the link is known: then the rest could go with others as one
+// batch.
 TEST_CASE("urgent pushes between slices of a large one leave what is summed as it is") {
   constexpr std::int64_t kSliced = 300'000;  // a little more than two slices of half a MiB
   std::atomic<int> wrong{0};

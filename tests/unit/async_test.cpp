@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that go on while the program computes, with threads as ranks.
+// Asynchronous calls, which go on while the program computes, with threads as ranks.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -25,7 +25,7 @@ constexpr int kSteps = test::kFewCases ? 3 : 6;
 
 std::int64_t count_of(int key) { return 1 + (key * 37) % 900; }
 
-/// What a rank pushes to a key in a step.
+/// The gradient that a rank pushes to a key in a step.
 Tensor gradient(int rank, int key, int step) {
   const auto seed = static_cast<unsigned>(rank * 7919 + key * 101 + step);
   return Tensor::from(test::random_values(static_cast<std::size_t>(count_of(key)), seed));
@@ -44,8 +44,8 @@ void init_all(KVStore& kv) {
   for (int key = 0; key < kKeys; ++key) kv.init(key, Tensor::full({count_of(key)}, 0.5));
 }
 
-/// Every key `kSteps` times, each rank in an order of its own, beside a store that pushes
-/// synchronously. Returns how many keys differ.
+/// Pushes every key `kSteps` times, each rank in an order of its own, beside a store that pushes
+/// synchronously. Returns the number of keys that differ.
 int differences(Communicator& comm, const std::string& rule, const std::string& compression,
                 unsigned seed) {
   KVStore kv = KVStore::create(comm);
@@ -87,7 +87,8 @@ int differences(Communicator& comm, const std::string& rule, const std::string& 
   return wrong;
 }
 
-/// How often the test of random orders runs: many times by hand, with ASYNC_TEST_ROUNDS=10000.
+/// The rounds of the test of random orders: many if it is run by hand, with
+/// ASYNC_TEST_ROUNDS=10000.
 int num_rounds() {
   const char* text = std::getenv("ASYNC_TEST_ROUNDS");
   return text == nullptr ? 1 : std::atoi(text);
@@ -174,7 +175,7 @@ TEST_CASE(
     if (kv.view(1).value<float>(39) != 3) ++wrong;
     if (kv.view(2).value<float>(49) != 30) ++wrong;
     if (kv.view(3).value<float>(59) != 303) ++wrong;
-    // A replica is pushed as the pushes before leave it.
+    // A pushed replica has the value that the pushes before leave.
     const Pending third = kv.push_async(1, shared);
     const Pending fourth = kv.push_async(1, kv.view(1));
     third.wait();
@@ -204,7 +205,7 @@ TEST_CASE("a push of a higher priority overtakes those that wait") {
   std::atomic<int> queued{0};
   const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
     KVStore kv = KVStore::create(comm);
-    kv.set_gradient_compression("fp16");  // each key goes alone
+    kv.set_gradient_compression("fp16");  // so that each key is pushed alone
     for (int key = 0; key < 10; ++key) kv.init(key, Tensor::full({10}, 0));
     kv.set_updater([&](const Key& key, ConstTensorView, TensorView) {
       while (queued.load() < 2) std::this_thread::yield();

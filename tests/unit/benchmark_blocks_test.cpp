@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmark expects of blocks, messages and averages.
+// collective-benchmark: the results that it expects of blocks, messages and averages.
 #include <cmath>
 #include <cstddef>
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collective-benchmark does with tensors on GPUs.
+// collective-benchmark with tensors on GPUs.
 #include <doctest/doctest.h>
 #include <string>
 

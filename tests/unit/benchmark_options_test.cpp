@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// collective-benchmark: its command line, and what it plans to measure.
+// collective-benchmark: its command line, and its plan of sizes.
 #include <doctest/doctest.h>
 #include <initializer_list>
 #include <string>

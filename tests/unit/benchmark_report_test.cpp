@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collective-benchmark prints, writes and compares with.
+// collective-benchmark: its table, its files, and its comparison with a baseline.
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <initializer_list>
@@ -318,5 +318,5 @@ TEST_CASE("rates have three digits, and columns stay apart") {
   CHECK(apps::rate_text(99.97) == "100");
   CHECK(apps::rate_text(0.00025) == "0.0003");
   CHECK(apps::column("4096", 6) == "  4096");
-  CHECK(apps::column("4096", 4) == " 4096");  // never joined to what is before it
+  CHECK(apps::column("4096", 4) == " 4096");  // never joined to the column before it
 }

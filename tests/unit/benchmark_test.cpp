@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// collective-benchmark: what it moves, expects and times.
+// collective-benchmark: its layouts, values and times.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -28,7 +28,7 @@ constexpr std::array kOps{ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp
 
 }  // namespace
 
-// --- what is moved ---------------------------------------------------------------------------
+// --- what is moved -------------------------------------------------------------------------------
 
 TEST_CASE("bus factors are those of nccl-tests") {
   CHECK(find_case("allreduce").bus_factor(4) == doctest::Approx(1.5));
@@ -82,7 +82,7 @@ TEST_CASE("ResNet-50 has 161 tensors and BERT-base 199, with their known numbers
   CHECK(bert.count == 109482240);
 }
 
-// --- values ----------------------------------------------------------------------------------
+// --- values --------------------------------------------------------------------------------------
 
 TEST_CASE("a reduction in the type itself, from either end, gives exactly the expected value") {
   for (const DType dtype : kDTypes) {
@@ -131,7 +131,7 @@ TEST_CASE("no partial sum of 1000 ranks leaves the integers that the type has ex
       largest = std::max(largest, sum);
     }
     CHECK(largest <= limit);
-    CHECK(largest > 0.3 * limit);  // nor are they all zeros
+    CHECK(largest > 0.3 * limit);  // the values are not all zeros
   };
   check(DType::float16, 2048.0);
   check(DType::bfloat16, 256.0);
@@ -228,7 +228,8 @@ TEST_CASE("in place, input and output are one buffer, and each call has new inpu
       work.call();
       work.renew();
     }
-    CHECK(work.check() == (mode == CacheMode::cold ? 1 : 2));  // of one rank, the sum is the input
+    // With one rank the sum equals the input.
+    CHECK(work.check() == (mode == CacheMode::cold ? 1 : 2));
   }
 }
 
@@ -290,7 +291,7 @@ TEST_CASE("fresh inputs are stored before every call, hot and cold ones are not"
     CHECK((seen[0] == untouched) == (mode != CacheMode::fresh));
     if (mode != CacheMode::fresh) continue;
     CHECK(std::ranges::find(seen[0], std::byte{0xEE}) == seen[0].end());
-    CHECK(seen[0] != seen[1]);  // a result of the inputs before would be wrong
+    CHECK(seen[0] != seen[1]);  // a result of old inputs would be wrong
     CHECK(seen[0] == seen[2]);
   }
 }
@@ -313,10 +314,10 @@ TEST_CASE("a call that reads the inputs of the call before is wrong on fresh inp
     work.refresh();
     work.call();
   }
-  CHECK(work.check() > 190);  // small integers: some are alike
+  CHECK(work.check() > 190);  // of small integers some are equal
 }
 
-// --- times -----------------------------------------------------------------------------------
+// --- times ---------------------------------------------------------------------------------------
 
 TEST_CASE("percentiles are of the nearest rank") {
   std::vector<double> values(200);

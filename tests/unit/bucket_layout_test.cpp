@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a push on a GPU sums its keys over the ranks: launches, sums over the ranks and rounds.
+// The layout of a push on a GPU: launches, sums over the ranks and rounds.
 #include "runtime/store/device/bucket_layout.hpp"
 
 #include <doctest/doctest.h>
@@ -135,7 +135,7 @@ TEST_CASE("ranks with several values of a large key have the rounds of those wit
   const BucketLayout right(several, with_inputs(SumUse::update));
   CHECK(rounds_of(left) == rounds_of(right));
   CHECK(right.sums()[1].is_launched);
-  CHECK(right.sums()[1].offset == 24 * kMegabyte);  // behind the window, which a round may take
+  CHECK(right.sums()[1].offset == 24 * kMegabyte);  // behind the window, which a round may fill
   for (std::size_t i = 0; i < left.rounds().size(); ++i) {
     CHECK(left.rounds()[i].num_rank_sums == right.rounds()[i].num_rank_sums);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints where the disk, its rights or its names are not as usual.
+// Checkpoints on unusual disks: full ones, without rights, or with odd names.
 #include <cerrno>
 #include <doctest/doctest.h>
 #include <fstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a checkpoint, and what damage does to them.
+// The files of a checkpoint, intact and damaged.
 #include <csignal>
 #include <cstring>
 #include <doctest/doctest.h>
@@ -52,8 +52,8 @@ Manifest example() {
 
 constexpr rlim_t kLimit = kBlockBytes + 1000;  // within a block
 
-/// True if the call throws the error of a file's largest size. In a process of its own, with which
-/// the limit ends.
+/// True if the call throws the error of a file's largest size. It runs in a process of its own,
+/// with which the limit ends.
 bool meets_limit(const std::function<void()>& call) {
   const pid_t child = fork();
   if (child == 0) {
@@ -120,7 +120,7 @@ TEST_CASE("another job that saves meanwhile is an error while it is alive, and e
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t child = fork();
-  if (child == 0) {  // another process of this host, for as long as the test needs it
+  if (child == 0) {  // another process of this host, which lives as long as the test needs it
     const Writer self = this_writer();
     const bool is_written = write(ends[1], &self.begun, sizeof self.begun) == sizeof self.begun;
     if (!is_written) _exit(1);
@@ -135,7 +135,7 @@ TEST_CASE("another job that saves meanwhile is an error while it is alive, and e
   test::expect_error(
       look, ErrorCode::io,
       {"generation 7 in run", "pid " + std::to_string(child), "a folder of its own"});
-  other.written = own.begun;  // what a job that resumes finds
+  other.written = own.begun;  // as a resumed job finds it
   CHECK_NOTHROW(look());
   other.written = own.begun + 100;
   kill(child, SIGKILL);
@@ -205,7 +205,7 @@ TEST_CASE("two generations are kept: the new one and the one that is known to be
   make_folders(folder.path(), all);
   CHECK(generations.prune(4, 2).empty());
   CHECK(generations.list() == Numbers{4, 2});
-  CHECK(generations.prune(4, 1).empty());  // which is not there any more
+  CHECK(generations.prune(4, 1).empty());  // generation 1 is not there any more
   CHECK(generations.list() == Numbers{4, 2});
   CHECK(generations.prune(2, 1).empty());
   CHECK(generations.list() == Numbers{4, 2});
@@ -282,7 +282,7 @@ TEST_CASE("a folder that is locked is locked for every other handle until that o
 
 // --- damage --------------------------------------------------------------------------------------
 
-// Whatever byte of a checkpoint is changed, cut off or added: it is noticed, and nothing is loaded.
+// Any byte of a checkpoint is changed, cut off or added: the load notices it, and loads nothing.
 
 namespace fs = std::filesystem;
 
@@ -298,7 +298,7 @@ void write(const fs::path& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-/// The keys 1 and 2, and adam's states of 1.
+/// A store with the keys 1 and 2, and adam's states of key 1.
 KVStore trained() {
   KVStore kv = KVStore::create("local");
   kv.set_optimizer(tutti::optimizer::adam());
@@ -313,7 +313,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-/// Loads with a file changed to `content`.
+/// Expects an error of a load after a file was changed to `content`.
 void expect_damage(KVStore& kv, const fs::path& directory, const fs::path& file,
                    const std::string& content) {
   write(file, content);

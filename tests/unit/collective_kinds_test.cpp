@@ -26,13 +26,13 @@ Settings reproducible_pieces() {
   settings.chunk_bytes = 4096;
   settings.piece_bytes = 4096;
   settings.timeout = std::chrono::seconds(60);
-  settings.reproducible = true;  // so that one expectation holds for all layouts
+  settings.reproducible = true;  // makes one expectation hold for all layouts
   return settings;
 }
 
 Shape flat(std::size_t count) { return {static_cast<std::int64_t>(count)}; }
 
-/// What all ranks contribute to a call of `count` elements, the canonical sum with it.
+/// The values that all ranks contribute to a call of `count` elements, with their canonical sum.
 const test::Summands& summands_of(std::size_t count) {
   static const auto all = [] {
     std::map<std::size_t, test::Summands> by_count;
@@ -149,7 +149,7 @@ TEST_CASE("gather, scatter, allgatherv, alltoall and alltoallv bring each block 
 
 namespace {
 
-/// Small numbers, whose sums have all bits in 16.
+/// Small numbers, whose sums need no more than 16 bits.
 Tensor small_numbers(std::size_t count, int rank) {
   Tensor tensor = Tensor::empty(flat(count), DType::bfloat16);
   for (std::size_t i = 0; i < count; ++i) {
@@ -214,11 +214,11 @@ TEST_CASE("messages reach the other rank of every pair") {
 }
 
 TEST_CASE("10,000 messages and calls of all ranks in random order, whoever is late, are right") {
-  struct Drawn {  // alike on all ranks
+  struct Drawn {  // equal on all ranks
     std::minstd_rand random;
     int below(int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); }
   };
-  constexpr std::size_t kSizes[] = {0, 1, 4, 5, 100, 512, 513, 3000};  // of 8 bytes
+  constexpr std::size_t kSizes[] = {0, 1, 4, 5, 100, 512, 513, 3000};  // counts of 8-byte elements
   for (const auto& [layout, calls] :
        {std::pair(std::vector{3}, 10000), {{2}, 2000}, {{2, 2}, 500}}) {
     std::atomic<int> wrong{0};
@@ -246,7 +246,7 @@ TEST_CASE("10,000 messages and calls of all ranks in random order, whoever is la
         } else if (comm.rank() == from) {
           comm.send(tensor, to);
           if (kind > 4) comm.receive(tensor, to);
-          if (kind > 4) expected = call * 10 + from;  // what was sent comes back
+          if (kind > 4) expected = call * 10 + from;  // the partner sends the same back
         } else if (comm.rank() == to) {
           comm.receive(tensor, from);
           if (kind > 4) comm.send(tensor, from);
@@ -321,8 +321,8 @@ TEST_CASE("blocks that do not fit are refused on all ranks") {
 
 namespace {
 
-/// Runs `call` on ranks of two nodes. True if all throw that there is no memory, with these words,
-/// and can go on.
+/// Runs `call` on ranks of two nodes. True if all throw out_of_memory, with these words, and can go
+/// on.
 bool is_without_memory(int ranks, const std::string& words,
                        const std::function<void(Communicator&)>& call) {
   std::atomic<int> right{0};
@@ -355,7 +355,7 @@ TEST_CASE("a rank without memory for a list of blocks throws on all ranks") {
                             sum.name = "sum";
                             sum.elementwise = true;
                             sum.combine = [&](const TensorView& left, const ConstTensorView&) {
-                              // What follows the first move: the list of the second.
+                              // A lack of memory behind the first move, for the list of the second.
                               if (comm.rank() == 3) test::set_most_of_array(kFew);
                               CHECK(left.count() > 0);
                             };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient compression: what it does to numbers, and its options as text.
+// Gradient compression: its arithmetic, and its options as text.
 #include "tutti/compression.hpp"
 
 #include <bit>
@@ -65,7 +65,7 @@ Floats random_gradient(std::size_t count, std::mt19937& engine) {
 }
 
 Bytes packed(const Codec& codec, const Floats& gradient, const Floats& residual) {
-  // One byte more, to see that it is left alone.
+  // One byte more, to check that it is not written.
   Bytes bytes(codec.packed_bytes(gradient.size()) + 1, std::byte{0xA5});
   codec.pack(gradient.data(), residual.data(), gradient.size(), bytes.data());
   CHECK(bytes.back() == std::byte{0xA5});
@@ -112,7 +112,7 @@ TEST_CASE("the residual goes into what is packed, and loses what was sent") {
   const Floats gradient = {0.25f, -0.5f, 0.375f};
   const Bytes bytes = packed(*two, gradient, residual);
   CHECK(bytes == bytes_of({0b11100000}));
-  CHECK(same_bits(residual, Floats{0.25f, -0.25f, 0.0f}));  // not yet
+  CHECK(same_bits(residual, Floats{0.25f, -0.25f, 0.0f}));  // not changed yet
   two->feed_back(gradient.data(), residual.data(), 3, bytes.data());
   CHECK(same_bits(residual, Floats{0.0f, -0.25f, 0.375f}));
 
@@ -172,7 +172,7 @@ TEST_CASE("top-k is exact where its sample misleads it") {
     if (shape == 1) gradient = random_gradient(count, engine);
     for (std::size_t i = 0; i < 900; ++i) {
       if (shape == 1) gradient[i] += 9.0f;               // the largest in one place
-      if (shape == 2) gradient[i * 12 + i % 12] = 1.0f;  // where the sample is taken, nowhere else
+      if (shape == 2) gradient[i * 12 + i % 12] = 1.0f;  // only in the places of the sample
     }
     CompressionReference reference("topk", 0.01, count);
     const Floats sent = reference.step(gradient);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every check of tutti-doctor on machines that are made up: one mistake each, and none.
+// Every check of tutti-doctor on made-up machines: with one mistake each, and with none.
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <functional>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-/// Two hosts of two ranks, nothing to complain about.
+/// The facts of two hosts of two ranks without a mistake.
 std::vector<RankInfo> healthy() {
   std::vector<RankInfo> ranks;
   for (int rank = 0; rank < 4; ++rank) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How calls end early: failures, and replicas that differ. Threads as ranks.
+// Early ends of calls: failures, and replicas that differ. Threads as ranks.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -42,7 +42,7 @@ bool contains(const Error& error, const std::string& part) {
   return std::string(error.what()).find(part) != std::string::npos;
 }
 
-/// The sum of ones over all ranks, to see that a communicator still works.
+/// True if a communicator still works: the sum of ones over all ranks is right.
 bool still_works(Communicator& comm) {
   Tensor ones = Tensor::ones({5000});
   comm.allreduce(ones);
@@ -109,7 +109,7 @@ TEST_CASE("a call refused on one rank throws that rank's reason on all") {
 
 namespace {
 
-/// Takes all of this rank's shared memory that can be had.
+/// Takes all shared memory that this rank can get.
 std::vector<Tensor> fill_arena(Communicator& comm) {
   std::vector<Tensor> taken;
   for (std::int64_t bytes = std::int64_t{1} << 24; bytes > 0;) {
@@ -122,7 +122,7 @@ std::vector<Tensor> fill_arena(Communicator& comm) {
   return taken;
 }
 
-/// Sums this many tensors of one element by one call.
+/// Sums so many tensors of one element in one call.
 void sum_of_many(Communicator& comm, std::size_t count) {
   std::vector<float> data(count, 1.0f);
   std::vector<collectives::Segment> segments;
@@ -145,7 +145,7 @@ TEST_CASE("a rank whose memory is full cannot announce a call, and all ranks thr
   for (const auto& nodes : kLayouts) {
     std::atomic<int> fine{0};
     const auto body = [&](Communicator& comm) {
-      if (comm.size() == comm.num_nodes()) return;  // alone on a node, it announces to nobody
+      if (comm.size() == comm.num_nodes()) return;  // alone on a node, it announces nothing
       std::vector<Tensor> taken;
       if (comm.rank() == 1) taken = fill_arena(comm);
       try {
@@ -323,7 +323,7 @@ TEST_CASE("whichever message is lost, every rank gets an error and none a wrong 
     const auto outcomes = test::as_ranks(
         {2, 2}, with_timeout(lost == kNone ? 60 : 0.05),
         [&](Communicator& comm) {
-          Tensor data = Tensor::ones({9000});  // more than travels with the handshakes
+          Tensor data = Tensor::ones({9000});  // too large for the handshakes
           comm.allreduce(data);
           for (const float value : data.values<float>()) {
             if (value != 4.0f) ++wrong;
@@ -355,7 +355,7 @@ TEST_CASE("what arrived before the group failed is no error of the call that wai
   const auto nobody = [] { return std::vector<int>(); };
 
   // The peer completes this call, and fails in the next, while this rank has lost its core.
-  constexpr int kLongAgo = 1000;  // polls: beyond those that look at nothing else
+  constexpr int kLongAgo = 1000;  // more polls than those that look at nothing else
   int polls = 0;
   const auto ready = [&] {
     if (++polls == kLongAgo) {
@@ -380,9 +380,10 @@ TEST_CASE("what arrived before the group failed is no error of the call that wai
 
 namespace {
 
-constexpr std::int64_t kCount = 20000;  // more than a push samples
+constexpr std::int64_t kCount = 20000;  // more elements than a push samples
 
-/// Pushes, and expects the error that says what no comparison can mend; true if nothing changed.
+/// Pushes, and expects the error of a difference that no comparison can mend; true if nothing
+/// changed.
 bool is_refused(Communicator& world) {
   KVStore kv = KVStore::create(world);
   kv.init(3, Tensor::ones({kCount}));
@@ -393,7 +394,7 @@ bool is_refused(Communicator& world) {
     const bool is_right = error.code() == ErrorCode::divergence && error.recoverable() &&
                           text.find("push of key 3") != text.npos &&
                           text.find("again and again") != text.npos;
-    kv.barrier();  // all can go on
+    kv.barrier();  // all ranks can go on
     return is_right && kv.view(3).values<float>()[7] == 1;
   }
   return false;
@@ -401,8 +402,8 @@ bool is_refused(Communicator& world) {
 
 }  // namespace
 
-// Rank 0 looks at all of a key and the others at parts of it, which is refused where a job starts,
-// and is changed here afterwards: it stands for whatever makes equal replicas look different.
+// Rank 0 samples all of a key and the others parts of it. A job with such settings is refused, so
+// they are changed afterwards: they stand for any reason that makes equal replicas look different.
 TEST_CASE("a difference that comes back after every comparison is an error on all ranks") {
   for (const auto& nodes : std::vector<std::vector<int>>{{3}, {1, 1}}) {
     Settings settings;

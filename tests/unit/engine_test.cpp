@@ -21,7 +21,7 @@ using test::same_bits;
 
 // --- calls ---------------------------------------------------------------------------------------
 
-// Whole calls, with threads as ranks: results in every layout, whatever the timing.
+// Whole calls, with threads as ranks: results are right in every layout, with any timing.
 
 namespace {
 
@@ -35,7 +35,7 @@ Settings small_pieces() {
   return settings;
 }
 
-/// Sleeps now and then, differently on every rank and in every call.
+/// Sleeps now and then, at different times on every rank and in every call.
 void dawdle(int rank, int call) {
   if ((rank * 7 + call * 3) % 5 == 0) {
     std::this_thread::sleep_for(std::chrono::microseconds(200 * (1 + rank % 3)));
@@ -44,7 +44,7 @@ void dawdle(int rank, int call) {
 
 enum class Memory { arena, ordinary, mixed };
 
-/// One allreduce per size, in memory of this kind, with ranks that come at different times.
+/// Makes one allreduce per size, in memory of this kind, with ranks that arrive at different times.
 void allreduce_all(Communicator& comm, const std::vector<test::Summands>& all, Memory memory,
                    std::atomic<int>& wrong) {
   int call = 0;
@@ -203,7 +203,7 @@ TEST_CASE("a call of many small tensors is the same as many calls") {
 
 namespace {
 
-/// The bits of a bfloat16 sum over the ranks of a layout, as rank 0 has it; equal on all ranks.
+/// The bits of a bfloat16 sum over the ranks of a layout, as rank 0 gets them; equal on all ranks.
 std::vector<std::uint16_t> bfloat16_sum(const std::vector<int>& nodes, bool shared) {
   constexpr std::size_t kCount = 6001;
   Settings settings = small_pieces();
@@ -244,7 +244,7 @@ TEST_CASE("with reproducible set, 16-bit sums have the bits of one node in every
 
 // --- records of calls ----------------------------------------------------------------------------
 
-// The record of a rank's last calls, as others read it.
+// The record of a rank's last calls, as other ranks read it.
 
 namespace {
 
@@ -348,7 +348,7 @@ TEST_CASE("a rank that ends by an exception reports it alone") {
     const auto outcomes = test::as_ranks(nodes, settings, [&](Communicator& comm) {
       comm.barrier();
       if (comm.rank() == 1) {
-        const Communicator last = std::move(comm);  // ends while the exception is under way
+        const Communicator last = std::move(comm);  // ends while the exception is being thrown
         throw Error(ErrorCode::io, "no more images");
       }
       comm.barrier();
@@ -365,7 +365,7 @@ TEST_CASE("a rank that ends by an exception reports it alone") {
 
 namespace {
 
-/// This rank's last call, without what it says of time.
+/// The record of this rank's last call, without its times.
 std::string last_call(Communicator& comm) {
   const RecordBook& book = comm.group()->engine().memory().control().calls;
   const std::string text = described(book, book.newest());

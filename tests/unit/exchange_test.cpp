@@ -33,7 +33,7 @@ Settings with(const char* algorithms) {
   return settings;
 }
 
-/// Allreduces of all sizes in nodes of equal size; true if every rank had the canonical sum.
+/// Makes allreduces of all sizes on nodes of equal size; true if every rank had the canonical sum.
 bool sums_are_canonical(int nodes, int per_node, const char* algorithms,
                         tutti::MessageFilter filter = {}) {
   std::atomic<int> wrong{0};
@@ -137,7 +137,7 @@ TEST_CASE("handshakes by doubling bring small data of one source to every node")
 
 TEST_CASE("reproducible sums are right where nodes of one partial sum each are in another tree") {
   constexpr std::size_t kSizes[] = {40, 2500};
-  std::vector<int> many(17, 1);  // halving would be chosen for as many of equal size
+  std::vector<int> many(17, 1);  // halving would be chosen for so many nodes of equal size
   many.front() = 2;
   for (const std::vector<int>& layout : {std::vector<int>{4, 2, 2}, {3, 3}, many}) {
     CAPTURE(layout.size());
@@ -205,7 +205,7 @@ TEST_CASE("reduce and reduce_scatter are right beside any exchange") {
 }
 
 TEST_CASE("a large broadcast goes from node to node, from every root") {
-  constexpr std::size_t kCount = 150001;  // above the size from which it is a chain
+  constexpr std::size_t kCount = 150001;  // above the size from which a broadcast is a chain
   for (const auto& layout : std::vector<std::vector<int>>{{1, 1}, {1, 1, 1, 1}, {2, 1, 3}}) {
     std::atomic<int> wrong{0};
     const auto outcomes = test::as_ranks(layout, with(""), [&](Communicator& comm) {
@@ -224,7 +224,7 @@ TEST_CASE("a large broadcast goes from node to node, from every root") {
 
 // --- the choice ----------------------------------------------------------------------------------
 
-// Which algorithm carries which call, and how that is overridden.
+// The algorithm that carries a call, and the settings that override it.
 
 namespace {
 
@@ -284,7 +284,7 @@ TEST_CASE(
   Settings reproducible;
   reproducible.reproducible = true;
   std::vector<int> uneven(32, 1);
-  uneven.front() = 2;  // in another tree: all sums are gathered
+  uneven.front() = 2;  // in another tree, which gathers all sums
   CHECK(tuning_of(uneven, reproducible).inline_shared_bytes == 8192);
 }
 

@@ -17,7 +17,7 @@ using tutti::collectives::NodeRange;
 
 namespace {
 
-/// Where a sum begins and ends, and its value; empty before there is one.
+/// A sum over a range of nodes; empty before there is one.
 struct Sum {
   int begin = 0;
   int end = 0;
@@ -32,7 +32,7 @@ struct Node {
   int sent = 0;
 };
 
-/// The left operand is of lower nodes, and they are neighbours.
+/// Adds two sums, whose ranges must be neighbours; the left operand is that of the lower nodes.
 Sum added(const Sum& one, const Sum& other, bool& fits) {
   const Sum& left = one.begin < other.begin ? one : other;
   const Sum& right = one.begin < other.begin ? other : one;
@@ -44,8 +44,8 @@ bool is_range(const Sum& sum, NodeRange range) {
   return sum.begin == range.begin && sum.end == range.end;
 }
 
-/// One round of all nodes: what each is told is what the other had before it. False if somebody is
-/// not told what it expects, or twice, or is told what it does not expect.
+/// Makes one round of all nodes: each gets the sum that its partner had before the round. False if
+/// a node does not get an expected sum, gets one twice, or gets one that it does not expect.
 bool do_round(std::vector<Node>& nodes, int index) {
   std::map<std::pair<int, int>, Sum> messages;  // from, to
   bool fits = true;
@@ -87,7 +87,7 @@ bool do_round(std::vector<Node>& nodes, int index) {
   return fits && messages.empty();
 }
 
-/// All rounds; true if every node ends with the canonical sum.
+/// Makes all rounds; true if every node ends with the canonical sum.
 bool folds(int count) {
   const std::vector<float> inputs = test::random_values(static_cast<std::size_t>(count), 5);
   std::vector<Node> nodes;

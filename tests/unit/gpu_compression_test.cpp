@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient compression of keys on fake GPUs: the bits of keys on the cpu.
+// Gradient compression of keys on fake GPUs, with the bits of keys on the CPU.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -58,7 +58,7 @@ void set_rule_of(KVStore& kv, const std::string& rule) {
   }
 }
 
-/// Keys 0, 1, ... of kCompressedCounts on the homes, in turn.
+/// A store with the keys 0, 1, ... of kCompressedCounts, on the devices `homes` in turn.
 class CompressedRig {
  public:
   CompressedRig(KVStore store, std::vector<Device> homes, const std::string& compression,
@@ -72,7 +72,7 @@ class CompressedRig {
     kv.set_gradient_compression(compression);
   }
 
-  /// Three values for the first key, and for the last one a value on the cpu.
+  /// Pushes three values of the first key, and for the last key a value on the CPU.
   void push(unsigned step) {
     const auto rank = static_cast<unsigned>(kv.rank());
     std::vector<Key> keys = {0, 0};
@@ -125,7 +125,8 @@ TEST_CASE("compressed pushes to GPUs have the bits of the cpu, in every layout, 
   for (const auto& layout : test::kLayouts) {
     for (const char* compression : kGpuCompressions) {
       const std::string rule = kCompressedRules[turn % std::size(kCompressedRules)];
-      // Where nothing is compressed, GPUs sum as they do, and by way of the host as on the cpu.
+      // Where nothing is compressed, GPUs sum in their own order, and by way of the host in that of
+      // the CPU.
       const bool is_between = std::string(compression).find("between") != std::string::npos;
       const bool is_off = is_between && layout.size() == 1;
       const std::string path =
@@ -211,7 +212,7 @@ TEST_CASE("a checkpoint of keys on GPUs has the residuals, and goes on with the 
 
 namespace {
 
-/// The bytes of the residuals' files of all ranks.
+/// The bytes of the files with the residuals of all ranks.
 std::string residuals_in(const std::filesystem::path& checkpoint, int ranks) {
   std::string all;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -293,10 +294,11 @@ TEST_CASE("what cannot be compressed is refused on GPUs as on the cpu, and chang
 
 namespace {
 
-/// With a threshold of 8/16; no residual of 1/16 to 7/16 gives the sums of require_no_residual().
+/// Pushed with a threshold of 8/16; no residual of 1/16 to 7/16 gives the sums of
+/// require_no_residual().
 constexpr double kFiveSixteenths = 0.3125;
 
-/// Key 1 has had no push of kFiveSixteenths that left something in a residual.
+/// Requires that no earlier push of kFiveSixteenths has left a residual in key 1.
 void require_no_residual(KVStore& kv, const Tensor& value) {
   const auto count = static_cast<std::int64_t>(value.count());
   const float half = 0.5f * static_cast<float>(kv.num_workers());
@@ -334,7 +336,7 @@ TEST_CASE("a compressed push that differs between ranks changes nothing, not eve
 
 namespace {
 
-/// All blocks of this size that the pool has no smaller memory for.
+/// Takes all blocks of this size, for which the pool has no smaller memory.
 std::vector<Tensor> all_blocks_of(Device device, std::int64_t count) {
   std::vector<Tensor> taken;
   try {
@@ -378,7 +380,7 @@ TEST_CASE("pushes that lack memory for a bucket, a residual or packed bytes chan
       }
       if (refusals < 3) test::fail_here("few refusals: " + std::to_string(refusals));
       test::require_equal(test::first_of(kv, 1, kCount), 0.0f, "key 1 after one push");
-      for (const float expected : {0.5f, 0.0f}) {  // as in require_no_residual()
+      for (const float expected : {0.5f, 0.0f}) {  // the sums of require_no_residual()
         kv.push(1, value);
         const float sum = expected * static_cast<float>(world.size());
         test::require_equal(test::first_of(kv, 1, kCount), sum, "key 1 after more pushes");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks whose GPUs sum from where the values are, in one node or over all nodes.
+// Ranks whose GPUs sum values in place, in one node or over all nodes.
 #include <chrono>
 #include <doctest/doctest.h>
 #include <vector>

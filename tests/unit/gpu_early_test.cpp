@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks whose GPUs sum by NCCL's stand-in on one node: a push returns when its work is in the
-// stream, and goes wrong later.
+// Ranks whose GPUs sum by NCCL's stand-in on one node: pushes return when their work is in the
+// stream, and fail later.
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
@@ -31,7 +31,7 @@ using tutti::Tensor;
 
 namespace {
 
-/// Whether what is in this rank's stream now has run within 30 s, whoever ends it.
+/// True if the work that is in this rank's stream now ends within 30 s, whoever ends it.
 bool stream_ends(test::FakeAccelerator& gpus, int device) {
   const auto event = gpus.create_event(device);
   gpus.record(event, device, nullptr);
@@ -124,14 +124,15 @@ TEST_CASE("a GPU that hangs is named by the deadline, and keeps no stream, if no
     if (communicator.rank() == 1) gpus->hang(1);
     kv.barrier();
     kv.push(1, ones(gpu(communicator.rank())));
-    // As a program does that waits for its stream by itself.
+    // Waits like a program that waits for its stream by itself.
     const bool ends =
         communicator.rank() == 1 || stream_ends(*gpus.accelerator, communicator.rank());
     if (!ends) test::fail_here("the stream waits for ever");
     tutti::synchronize(gpu(communicator.rank()));
   });
   CHECK(test::all_say(outcomes, ErrorCode::timeout, "for its GPU, whose work has not ended"));
-  // A rank that is a second late to see its deadline leaves it to the others, which blame nobody.
+  // A rank that notices its deadline a second late leaves the error to the others, which blame no
+  // rank.
   const bool names_the_gpu =
       test::all_say(outcomes, ErrorCode::timeout, "rank 1 (host") &&
       test::all_say(outcomes, ErrorCode::timeout, ": what was put into its stream before");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of keys on fake GPUs, packed there: what a push costs, and keys with many values.
+// Compression of keys on fake GPUs by the GPUs: the cost of a push, and keys with many values.
 #include <doctest/doctest.h>
 #include <string>
 #include <vector>
@@ -31,7 +31,7 @@ TEST_CASE("a key of more values than a launch sums is packed on its GPU") {
       kv.init(3, Tensor::zeros({kCount}, DType::float32, home));
       kv.set_optimizer(tutti::optimizer::adam({}));
       kv.set_gradient_compression(compression);
-      std::vector<Tensor> values;  // whose sums are exact in any order
+      std::vector<Tensor> values;  // their sums are exact in any order
       for (int i = 0; i < kValues; ++i) {
         values.push_back(test::ramp(kCount, DType::float32, i - 8, home));
       }
@@ -44,14 +44,14 @@ TEST_CASE("a key of more values than a launch sums is packed on its GPU") {
 
 namespace {
 
-/// What a push of keys on one GPU may cost.
+/// The most that a push of keys on one GPU may cost.
 struct CompressedCost {
   const char* compression;
   int launches;
-  std::size_t bits_to_host;  ///< of an element
+  std::size_t bits_to_host;  ///< bits for each element
 };
 
-/// The last ones are packed by the host, which is given whole gradients.
+/// The compressions of the last rows are made by the host, which gets whole gradients.
 constexpr CompressedCost kCompressedCosts[] = {
     {"2bit,threshold=0.5", 3, 2}, {"1bit,threshold=0.5", 3, 1}, {"fp16", 2, 16}, {"bf16", 2, 16},
     {"topk,ratio=0.1", 2, 32},
@@ -91,7 +91,7 @@ TEST_CASE("packed bytes alone come to the host, by one launch for all keys of a 
 }
 
 TEST_CASE("a compressed push of the same keys allocates nothing from the device") {
-  constexpr std::int64_t kCount = 600'007;  // also packed, more than the pool cuts from slabs
+  constexpr std::int64_t kCount = 600'007;  // more than the pool cuts from slabs, also when packed
   for (const char* compression : {"2bit,threshold=0.5", "fp16", "topk,ratio=0.01"}) {
     CAPTURE(compression);
     const test::FakeGpus gpus(1);

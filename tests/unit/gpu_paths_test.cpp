@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way values on GPUs are summed over the ranks where TUTTI_GPU_PATH leaves the choice:
-// threads with a fake GPU each.
+// The choice of the way in which values on GPUs are summed over the ranks, with
+// TUTTI_GPU_PATH=auto: threads with a fake GPU each.
 #include <chrono>
 #include <doctest/doctest.h>
 #include <fstream>
@@ -28,7 +28,8 @@ using tutti::KVStore;
 using tutti::Settings;
 using tutti::Tensor;
 
-// What kernels sum has the bits of the host, and what they cannot reach is no error of the store.
+// Sums by kernels have the bits of the host's sums; memory that they cannot reach is no error of
+// the store.
 TEST_CASE("by itself, a node whose NCCL cannot sum does so by kernels, and says why") {
   for (const bool is_shared : {false, true}) {
     for (const bool reaches : {true, false}) {
@@ -129,7 +130,7 @@ struct Job {
   std::string said;
 };
 
-/// Pushes that sum by themselves over these nodes.
+/// Pushes over these nodes, by a way of the library's choice.
 Job push_over(const std::vector<int>& layout) {
   Settings settings = test::by("auto");
   settings.log = tutti::LogLevel::info;

@@ -47,7 +47,7 @@ void require_canonical(const KVStore& kv, int key, std::int64_t count, DType dty
   test::require_equal(is_equal, true, "the bits of key " + std::to_string(key));
 }
 
-/// One push, and then two more and a pull once `spoil` has run on the last rank.
+/// Makes one push, and then two more and a pull once `spoil` has run on the last rank.
 test::Outcomes push_while(int ranks, const Settings& settings, const std::function<void()>& spoil) {
   return test::as_ranks({ranks}, settings, [&](Communicator& world) {
     auto kv = KVStore::create(world);
@@ -111,7 +111,7 @@ TEST_CASE(
 TEST_CASE("what fits into the windows is summed by the kernel that has a use for it") {
   for (const int ranks : {2, 4, 7}) {
     if (test::kFewCases && ranks > 4) break;
-    const std::int64_t grain = 256 * ranks;  // keys of a type take a multiple of it
+    const std::int64_t grain = 256 * ranks;  // sizes of the keys of a type are padded to it
     const std::int64_t most = ((16 << 20) / grain - (4000 + grain - 1) / grain) * grain / 4;
     for (const std::int64_t count : {std::int64_t{1}, std::int64_t{100'003}, most, most + 1}) {
       if (count > 1'000'000 && ranks != 2) break;
@@ -260,7 +260,7 @@ TEST_CASE("an allreduce of a communicator goes by peers, too, in place and to an
     const auto outcomes = test::as_ranks({ranks}, test::by("peers"), [&](Communicator& world) {
       const int device = world.rank();
       std::uint64_t seed = 0;
-      // As large as the windows, and larger, in turn: chunks lie where the windows do.
+      // Sums as large as the windows, and larger ones, in turn: chunks lie where the windows do.
       constexpr std::int64_t kWindow = 4 << 20;
       for (const std::int64_t count : {std::int64_t{999}, std::int64_t{0}, std::int64_t{1}, kWindow,
                                        kWindow + 1, std::int64_t{999}, kWindow + 1, kWindow}) {
@@ -290,7 +290,8 @@ TEST_CASE("ranks may use different copies of a communicator in one sum by peers"
   const test::FakeGpus gpus(2, 13);
   const auto outcomes = test::as_ranks({2}, test::by("peers"), [&](Communicator& world) {
     Communicator copy = world;
-    // Either copy on both ranks, so that windows of its own would be there; then one on each.
+    // First both ranks use the same copy, once each copy, which then could have windows of its own;
+    // then they use different ones.
     constexpr bool kUsesCopy[][2] = {{false, false}, {true, true}, {false, true}, {true, false}};
     for (std::uint64_t step = 0; step < std::size(kUsesCopy); ++step) {
       Tensor value = on_gpu(value_of(world.rank(), 777, DType::float32, step), world.rank());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several ranks, each with a fake GPU: sums by every path, and what goes wrong on one of them.
+// Several ranks, each with a fake GPU: sums by every path, and failures of one of them.
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
@@ -49,7 +49,7 @@ TEST_CASE("a push over ranks sums values on GPUs, in every layout, by every path
             test::as_ranks(layout, test::by(path), [&](Communicator& communicator) {
               const Device mine = gpu(communicator.rank());
               auto kv = KVStore::create(communicator);
-              // Enough for slots to be used again, or, where that takes longer, not.
+              // Large enough that slots are used again; where that takes too long, not.
               const bool is_long =
                   seed == 1 && (layout == std::vector{1, 1} || (ranks == 4 && !test::kFewCases));
               const std::int64_t many = test::kFewRounds ? 4'300'003 : 9'000'003;
@@ -341,11 +341,11 @@ TEST_CASE("without NCCL and without a way to peers the host sums, unless NCCL wa
 
 // --- faults --------------------------------------------------------------------------------------
 
-// What goes wrong with one rank's GPU: all ranks are told, none waits.
+// Failures of one rank's GPU: all ranks get the error, none waits.
 
 namespace {
 
-/// All blocks of this size. Small ones come from elsewhere.
+/// Takes all blocks of this size. Small ones come from other memory.
 void take_all(std::vector<Tensor>& taken, std::int64_t count, tutti::Device device) {
   try {
     while (true) taken.push_back(Tensor::empty({count}, DType::float32, device));
@@ -417,7 +417,8 @@ TEST_CASE("a GPU that breaks down in the middle of a push ends it on every rank 
   for (const auto& layout : kSmallLayouts) {
     for (const char* path : {"auto", "host"}) {
       Settings settings = test::by(path);
-      settings.timeout = std::chrono::hours(1);  // beyond the test's own limit: it plays no part
+      // Beyond the test's own limit, so that it has no effect.
+      settings.timeout = std::chrono::hours(1);
       const test::FakeGpus gpus(test::size_of_job(layout), 5);
       const auto outcomes = push_while(layout, settings, [&] { gpus->break_down(1); });
       CHECK(test::all_say(outcomes, ErrorCode::communication, "rank 1 (host"));
@@ -440,7 +441,7 @@ TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and nam
         CHECK_FALSE(outcomes[rank]->recoverable());
         const std::string text = outcomes[rank]->what();
         const bool names_gpu = text.find("for its GPU, whose work has not ended") != text.npos;
-        // It names rank 1, or a rank that waits for that one and is a second late to say so.
+        // The text names rank 1, or a rank that waits for that one and says so a second late.
         const bool names_rank = text.find(", which did not arrive") != text.npos;
         CHECK((names_gpu || names_rank));
       }

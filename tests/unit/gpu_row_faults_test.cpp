@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-sparse keys on fake GPUs: replicas that differ, what is refused, and GPUs that fail.
+// Row-sparse keys on fake GPUs: replicas that differ, pushes that are refused, and GPUs that fail.
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
@@ -61,7 +61,7 @@ KVStore store_with_table(const Communicator& world, const std::string& rule) {
   return kv;
 }
 
-/// Nothing of 2 MiB is left.
+/// Takes all memory of a device in blocks of 2 MiB.
 std::vector<Tensor> all_memory_of(Device device) {
   std::vector<Tensor> taken;
   try {
@@ -72,7 +72,7 @@ std::vector<Tensor> all_memory_of(Device device) {
   return taken;
 }
 
-/// What a rank that goes on sees: an error that all ranks throw, and nothing has changed.
+/// Requires an error that all ranks throw, after which nothing has changed.
 void require_refusal(ErrorCode code, const std::vector<std::string>& words,
                      const std::function<void()>& call) {
   try {
@@ -279,10 +279,12 @@ TEST_CASE("a GPU without memory for a table, states or rows refuses on all ranks
 
 TEST_CASE("a GPU that breaks down in a push of rows ends it on every rank at once") {
   for (const auto& layout : test::kSmallLayouts) {
-    // Before the ranks agree, where its rows are fetched, or after the sum, where it is updated.
+    // The error comes before the ranks agree, where rows are fetched, or after the sum, where the
+    // table is updated.
     for (const bool is_early : {true, false}) {
       tutti::Settings settings = comparing(is_early ? tutti::Verify::sampled : tutti::Verify::off);
-      settings.timeout = std::chrono::hours(1);  // beyond the test's own limit: it plays no part
+      // Beyond the test's own limit, so that it has no effect.
+      settings.timeout = std::chrono::hours(1);
       const test::FakeGpus gpus(test::size_of_job(layout), 5);
       const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& world) {
         auto kv = store_with_table(world, "sgd");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-sparse keys on fake GPUs: the bits of keys on the cpu.
+// Row-sparse keys on fake GPUs, with the bits of keys on the CPU.
 #include <doctest/doctest.h>
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ using tutti::Tensor;
 
 namespace {
 
-/// Every optimizer that updates rows, the assignment of rows, and an updater.
+/// The rules: assignment of rows, every optimizer that updates rows, and an updater.
 constexpr const char* kRowRules[] = {"",
                                      "sgd,learning_rate=0.1",
                                      "sgd,learning_rate=0.1,momentum=0.9,weight_decay=0.01",
@@ -132,7 +132,8 @@ TEST_CASE("a push of any rows is one launch, and allocates nothing once it had a
     const test::FakeGpus gpus(1);
     auto kv = KVStore::create("device");
     test::set_row_rule(kv, rule);
-    constexpr std::int64_t kLength = 10'007;  // more than the pool cuts from slabs, so all counts
+    // More than the pool cuts from slabs, so that all allocations count.
+    constexpr std::int64_t kLength = 10'007;
     for (const int key : {0, 1}) {
       kv.init_row_sparse(key, Tensor::ones({50, kLength}, DType::float32, gpu(0)));
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss scaling and clipping by the global norm of keys on fake GPUs: the bits of keys on the cpu.
+// Loss scaling and clipping by the global norm of keys on fake GPUs, with the bits of keys on the
+// CPU.
 #include <doctest/doctest.h>
 #include <limits>
 #include <vector>
@@ -32,7 +33,7 @@ Tensor on(Device device, const Tensor& value) {
 
 constexpr std::int64_t kCounts[] = {1001, 1, 5000};
 
-/// Keys 0, 1, ..., each with a type of its own.
+/// The types of keys 0, 1, ...
 constexpr DType kTypes[] = {DType::float32, DType::float64, DType::bfloat16};
 
 Tensor random(int key, std::uint64_t seed, int rank) {

@@ -168,7 +168,7 @@ TEST_CASE("keys of one push that are on two GPUs have one place in the schedule"
     kv->set_optimizer(
         tutti::optimizer::create("sgd,learning_rate=1,schedule=factor,step=1,factor=0.5"));
     kv->init({1, 2}, {on_gpu(0, {0, 0}), on_gpu(1, {0, 0})});
-    kv->push(2, on_gpu(1, {1, 1}));  // the key that is looked at last has the most updates
+    kv->push(2, on_gpu(1, {1, 1}));  // the last key that the store looks at has the most updates
     for (int step = 0; step < 3; ++step) kv->push({1, 2}, {on_gpu(0, {1, 2}), on_gpu(1, {3, 4})});
   }
   for (const int key : {1, 2}) CHECK(pulled(there, key, 2) == pulled(here, key, 2));
@@ -180,7 +180,7 @@ TEST_CASE("16-bit weights on a GPU keep their float32 copy there") {
   kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 1.0 / 1024, .multi_precision = true}));
   kv.init(3, Tensor::full({10}, 1.0, DType::bfloat16, gpu(0)));
   const Tensor one = Tensor::full({10}, 1.0, DType::bfloat16, gpu(0));
-  for (int i = 0; i < 512; ++i) kv.push(3, one);  // each step is less than a bfloat16 can show
+  for (int i = 0; i < 512; ++i) kv.push(3, one);  // each step is smaller than a bfloat16 can show
   Tensor out = Tensor::zeros({10});
   kv.pull(3, out, tutti::Cast::yes);
   CHECK(out.values<float>()[9] == 0.5f);
@@ -332,14 +332,15 @@ TEST_CASE("pushes in their rhythm allocate nothing from the device") {
 
 // --- repeated pushes -----------------------------------------------------------------------------
 
-// Pushes of one list again and again: what was found out for the last one is used for the next, and
-// whatever changes in between must be noticed. Keys on a fake GPU and keys on the cpu see the same.
+// Pushes of one list again and again. The results of the last push's look-ups are used for the
+// next, so every change in between must be noticed. Keys on a fake GPU and keys on the CPU are
+// compared.
 
 namespace {
 
 constexpr std::int64_t kCount = 37;
 
-/// Three keys, a value of each, and what is pulled in the end.
+/// A store of three keys, a value of each, and the values that a pull gives in the end.
 class Rig {
  public:
   Rig(KVStore store, Device device, int rank)
@@ -380,7 +381,7 @@ class Rig {
 
 using Script = std::function<void(Rig&)>;
 
-/// The weights after `script`, on the cpu and on a GPU, with one rank and with three.
+/// Compares the weights after `script` on the CPU and on a GPU, with one rank and with three.
 void compare(const Script& script) {
   for (const std::vector<int>& layout : {std::vector{1}, std::vector{1, 2}}) {
     std::vector<std::vector<float>> found[2];

@@ -75,7 +75,7 @@ TEST_CASE("what is copied to a GPU and on to others comes back, whatever the ord
       const std::vector<float> expected = values_of(source);
       source.fill(-1);  // it may be overwritten at once
       second.view().copy_from(first);
-      first.fill(-2);  // so may the one in between, by work in its stream
+      first.fill(-2);  // so may this one, by work in its stream
       CHECK(test::on_host(second) == expected);
     }
   }
@@ -164,7 +164,8 @@ TEST_CASE("a program in its rhythm allocates nothing from the device") {
 TEST_CASE("too little memory is an error that names device and shape") {
   const test::FakeGpus gpus(1, 1, std::size_t{16} << 20);
   { const Tensor tensor = Tensor::empty({3'000'000}, DType::float32, gpu(0)); }
-  const Tensor other = Tensor::empty({3'900'000}, DType::float32, gpu(0));  // instead of it
+  // Takes the place of the first.
+  const Tensor other = Tensor::empty({3'900'000}, DType::float32, gpu(0));
   expect_error(tutti::ErrorCode::out_of_memory,
                "tensor: gpu(0) (fake GPU) has no memory for shape (3000000) of float32",
                [] { static_cast<void>(Tensor::empty({3'000'000}, DType::float32, gpu(0))); });
@@ -172,7 +173,7 @@ TEST_CASE("too little memory is an error that names device and shape") {
 
 namespace {
 
-/// For a while.
+/// Sets the timeout of GPUs for the life of the object.
 class TimeoutOfGpus {
  public:
   explicit TimeoutOfGpus(double seconds) {

@@ -35,7 +35,7 @@ Settings small_pieces(double seconds = 60) {
   return settings;
 }
 
-/// Runs `body` as every rank, in each layout; it counts what it finds wrong.
+/// Runs `body` as every rank, in each layout; it counts wrong results.
 void in_layouts(const std::vector<std::vector<int>>& layouts,
                 const std::function<void(Communicator&, std::atomic<int>& wrong)>& body) {
   for (const auto& nodes : layouts) {
@@ -127,8 +127,8 @@ TEST_CASE("random calls of rows and columns in turn, with delays, are right and 
       of_row.push_back(sum_over(row_of(rank), count));
       of_column.push_back(sum_over(column_of(rank), count));
     }
-    std::mt19937 common(17);                            // who calls what
-    std::mt19937 own(static_cast<unsigned>(rank) + 1);  // when
+    std::mt19937 common(17);                            // chooses the callers
+    std::mt19937 own(static_cast<unsigned>(rank) + 1);  // chooses the times
     Tensor tensor = world.allocate({1500});
     for (int call = 0; call < calls / 3; ++call) {
       const std::size_t which = common() % counts.size();
@@ -339,7 +339,7 @@ TEST_CASE("the memory of groups that have ended is used again") {
         ++wrong;
       }
     };
-    make_and_end();  // the world's own tables have grown
+    make_and_end();  // makes the world's own tables grow
     const std::byte* const before = next_free();
     for (int i = 0; i < 100; ++i) make_and_end();
     if (next_free() != before) ++wrong;
@@ -357,7 +357,8 @@ TEST_CASE("the memory of groups that a rank could not make is used again") {
       return world.allocate({1 << 20}).bytes();
     };
     const auto fail_to_make = [&] {
-      // Too little for what a rank reads of others, which is made when all have control blocks.
+      // Too little memory for the copies of other ranks' data, which are made when all have control
+      // blocks.
       if (world.rank() == 1) test::set_most_of_array(1000);
       for (const bool with_all : {true, false}) {
         const auto make = [&] {
@@ -367,7 +368,7 @@ TEST_CASE("the memory of groups that a rank could not make is used again") {
       }
       test::set_most_of_array(test::kAnyArray);
     };
-    fail_to_make();  // the world's own tables have grown
+    fail_to_make();  // makes the world's own tables grow
     const std::byte* const before = next_free();
     for (int i = 0; i < 20; ++i) fail_to_make();
     if (next_free() != before) ++wrong;
@@ -441,7 +442,7 @@ TEST_CASE("blocks, messages and averages go between a group's ranks") {
 
 TEST_CASE("one thread of a process makes groups at a time") {
   const auto groups = make_thread_groups({2}, small_pieces());
-  groups[1]->numbers().is_drawing.store(true);  // another thread is at it
+  groups[1]->numbers().is_drawing.store(true);  // another thread is making one
   const auto outcomes =
       test::run_ranks(groups, [](Communicator& world) { static_cast<void>(world.split(0)); });
   CHECK(test::all_say(outcomes, ErrorCode::invalid_argument,

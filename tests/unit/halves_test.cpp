@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums whose halves go with the handshakes: when, with which bits, in how many messages, and how
-// such calls end when nodes differ or are lost. Threads as ranks.
+// Sums whose halves go with the handshakes: their choice, bits and number of messages, and their
+// ends when nodes differ or are lost. Threads as ranks.
 #include <atomic>
 #include <barrier>
 #include <bit>
@@ -29,9 +29,10 @@ namespace {
 
 constexpr std::size_t kKiB = 1024;
 
-// All but the smallest sums go by halves.
+// Settings with which all but the smallest sums go by halves.
 constexpr const char* kHalves = "handshakes=doubling,inline-shared=64,halved=4M";
-// 17 elements are fewer than 16 nodes have lines; 100,001 are several messages in every round.
+// Lengths of sums: 17 elements are fewer than 16 nodes have lines; 100,001 are several messages in
+// every round.
 constexpr std::size_t kLengths[] = {0, 1, 17, 2500, 20'001, 100'001};
 
 Settings static_with(const std::string& algorithms) {
@@ -100,7 +101,7 @@ Tensor sixteen_bits(std::size_t count, unsigned seed) {
   return tensor;
 }
 
-/// What rank 1 has of a sum, an average and a maximum of 16-bit values, in two tensors at once.
+/// Rank 1's results of a sum, an average and a maximum of 16-bit values, in two tensors at once.
 test::Bits results_of(const std::vector<int>& layout, Settings settings, bool reproducible) {
   settings.reproducible = reproducible;
   test::Bits found;
@@ -248,7 +249,7 @@ TEST_CASE("an exchange that is asked for makes the larger sums") {
 namespace {
 
 /// All ranks but one make an allreduce of so many elements; that one makes another call. True if
-/// all are told, and if they work on.
+/// all get the error, and work on.
 bool all_are_told(int nodes, int per_node, int odd, const std::function<void(Communicator&)>& call,
                   const std::string& words) {
   std::atomic<int> told{0};
@@ -302,7 +303,8 @@ TEST_CASE("a call that differs from one by halves is named on all ranks, and not
   }
 }
 
-// Who is named is shown in simulated_failure_test, whose clock stands still for who has no core.
+// The rank that errors name is tested in simulated_failure_test, whose clock stands still for ranks
+// without a core.
 TEST_CASE("a rank that is lost before or in a sum by halves ends the call on all others") {
   constexpr int kNodes = 8;
   constexpr int kLost = 3;
@@ -310,7 +312,7 @@ TEST_CASE("a rank that is lost before or in a sum by halves ends the call on all
     CAPTURE(tag);
     std::atomic<bool> hangs{false};
     std::atomic<int> waiting{kNodes - 1};
-    std::barrier all_are_out(kNodes);  // of the sum that is whole
+    std::barrier all_are_out(kNodes);  // out of the sum that is complete
     Settings settings = static_with(kHalves);
     settings.timeout = test::kShortDeadline;
     const auto outcomes = test::as_ranks(
@@ -345,7 +347,7 @@ TEST_CASE("a rank that is lost before or in a sum by halves ends the call on all
 
 namespace {
 
-/// Up to which sizes sums go by halves, and are tried so.
+/// The sizes up to which sums go by halves, and up to which halves are tried.
 std::pair<std::size_t, std::size_t> sizes_of(const std::vector<int>& nodes,
                                              const std::string& algorithms = "",
                                              const std::string& mode = "learn",
@@ -370,7 +372,7 @@ TEST_CASE("the number of nodes and of their ranks says which sums go by halves")
   CHECK(sizes_of(alike(256)) == Sizes{kMost, kMost});
   CHECK(sizes_of(alike(32), "", "static") == Sizes{1024 * kKiB, 0});
   CHECK(sizes_of(alike(16), "", "static") == Sizes{0, 0});
-  CHECK(sizes_of(alike(32, 2)) == Sizes{128 * kKiB, 128 * kKiB});  // what an announcement holds
+  CHECK(sizes_of(alike(32, 2)) == Sizes{128 * kKiB, 128 * kKiB});  // the size of an announcement
   CHECK(sizes_of(alike(32, 8)) == Sizes{32 * kKiB, 32 * kKiB});    // 256 KiB that one rank reads
   CHECK(sizes_of(alike(4)) == Sizes{0, 0});                        // handshakes=direct
   CHECK(sizes_of(alike(4), "handshakes=doubling") == Sizes{0, kMost});

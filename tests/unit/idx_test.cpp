@@ -50,7 +50,7 @@ Bytes header(const std::vector<std::uint32_t>& extents) {
   return bytes;
 }
 
-// Element i is i modulo 251, so that a shifted read is seen.
+// Element i is i modulo 251, so that a shifted read is noticed.
 Bytes file_of(const std::vector<std::uint32_t>& extents, std::size_t elements) {
   Bytes bytes = header(extents);
   for (std::size_t i = 0; i < elements; ++i) bytes.push_back(static_cast<std::uint8_t>(i % 251));
@@ -145,7 +145,7 @@ TEST_CASE("read_idx refuses a gzip file with a changed byte") {
   const auto path = folder.file("damaged.gz");
   write_gzip(path, file_of({1000}, 1000));
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-  file.seekp(-6, std::ios::end);  // in the checksum
+  file.seekp(-6, std::ios::end);  // a byte of the checksum
   file.put('x');
   file.close();
   check_refused(path, 1, tutti::ErrorCode::corrupt_file, "damaged");

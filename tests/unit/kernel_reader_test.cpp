@@ -19,7 +19,7 @@ using Piece = collectives::PeerReader::Piece;
 
 namespace {
 
-/// qemu-user has not. Doctest counts what is skipped.
+/// True if the system has the call, which qemu-user does not. Doctest counts the skipped cases.
 bool has_the_call() {
   char to = 0;
   char from = 1;
@@ -28,7 +28,7 @@ bool has_the_call() {
   return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != ENOSYS;
 }
 
-/// Waits to be ended. It has the memory that this process had when it was forked.
+/// A child that waits to be ended. It has the memory that this process had at the fork.
 class Child {
  public:
   Child() : pid_(fork()) {
@@ -51,7 +51,7 @@ class Child {
   bool has_ended_ = false;
 };
 
-/// Local rank 1 is the child.
+/// A reader for which the child is local rank 1.
 KernelReader reader_of(const Child& child) {
   auto topology = collectives::Topology::consecutive(0, {2});
   topology.names = std::make_shared<const collectives::OneHost>("a");
@@ -79,7 +79,7 @@ TEST_CASE("the kernel reader copies any number of pieces, also empty ones, in th
   std::vector<std::uint32_t> source(3000);
   std::iota(source.begin(), source.end(), 1);
   const Child child;
-  std::fill(source.begin(), source.end(), 0);  // here, not in the child
+  std::fill(source.begin(), source.end(), 0);  // in this process, not in the child
   KernelReader reader = reader_of(child);
   for (const std::size_t count : {0, 1, 511, 512, 513, 1500, 3000}) {
     CAPTURE(count);

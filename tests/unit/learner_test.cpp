@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the learner chooses when it is told times, and that no path changes a bit.
+// The choices of the learner when it is told times; no path changes a bit.
 #include "collectives/choice/learner.hpp"
 
 #include <doctest/doctest.h>
@@ -37,7 +37,7 @@ CallClass ordinary(std::size_t bytes = kBytes) {
 
 using Times = std::function<std::uint32_t(const Path&)>;
 
-/// What one call takes by each path: staged inputs `staged`, fetched ones `fetched`, and so on.
+/// The time of a call by each path: staged inputs `staged`, fetched ones `fetched`, and so on.
 Times fetched_takes(std::uint32_t fetched, std::uint32_t staged) {
   return [=](const Path& path) { return path.inputs == Inputs::fetched ? fetched : staged; };
 }
@@ -45,10 +45,10 @@ Times fetched_takes(std::uint32_t fetched, std::uint32_t staged) {
 struct Job {
   std::vector<Path> paths;
   double time = 0;
-  double least = 0;  ///< if every call had taken the best path that was known
+  double least = 0;  ///< time if every call had taken the best path that was known
 };
 
-/// Makes calls of one class, with these times.
+/// Makes calls of one class, which take these times.
 Job make_calls(Learner& learner, int calls, const Times& times,
                const CallClass& call = ordinary()) {
   Job job;
@@ -126,7 +126,7 @@ TEST_CASE("trials cost at most a twentieth of the time of the first hundred call
     for (const int calls : {20, 50, 100, 1000}) {
       Learner learner(tuning, ranks, true);
       const Job job = make_calls(learner, calls, take);
-      // The last trial may cost more than was expected of it: two calls of twice the time.
+      // The last trial may cost more than expected: two calls of twice the time.
       CHECK(job.time <= 1000.0 * calls * 1.05 + 1500);
       if (calls >= 100) CHECK(job.time <= 1000.0 * calls * 1.065);
     }
@@ -197,7 +197,7 @@ TEST_CASE("the time of a call begins with the last rank, and ends with the last 
   CHECK(longest({{1000, 1000}}) == 1);
   constexpr std::uint64_t wrap = std::uint64_t{1} << 32;
   CHECK(longest({{wrap - 100, wrap + 50}, {wrap - 20, wrap - 1}}) == 70);
-  CHECK(longest({{5 * wrap + 7, 5 * wrap + 1'000'007}}) / 1000 == 999);  // 1,000,000, rounded down
+  CHECK(longest({{5 * wrap + 7, 5 * wrap + 1'000'007}}) / 1000 == 999);  // 1,000,000 rounded down
   CHECK(longest({{0, 1}, {0, wrap / 4}}) == 0);  // more than the ranks can tell each other
   CHECK(longest({{1000, 1100}, {1100, 1200}}) == 100);
   CHECK(longest({{1000, 1100}, {1200, 1300}}) == 100);
@@ -272,7 +272,7 @@ TEST_CASE("a row that this node cannot take is left out, and counted") {
   Learner learner(tuning, 2, true);
   CHECK(learner.adopt(rows) == 0);
   CHECK(learner.choose(ordinary(), false).inputs == Inputs::fetched);
-  const CallClass larger = ordinary(16 << 10);  // near, and too large for an announcement
+  const CallClass larger = ordinary(16 << 10);  // a similar size, too large for an announcement
   CHECK(learner.plan(larger).inputs != Inputs::announced);
 }
 
@@ -307,7 +307,7 @@ TEST_CASE("what is adopted is not tried, and serves sizes near it") {
 TEST_CASE("a call too large to be announced takes the table's path, whatever came before it") {
   const Tuning tuning = tuning_of(2, "static");
   Learner learner(tuning, 2, true);
-  const CallClass call = ordinary(kInlineInNode);  // the least of its class just fits
+  const CallClass call = ordinary(kInlineInNode);  // the smallest of its class that just fits
   CHECK(learner.choose(call, true).inputs == Inputs::announced);
   const std::size_t larger = kInlineInNode + 4096;
   const Path expected = tuning.path_for(call, larger, 2, true);
@@ -334,7 +334,7 @@ TEST_CASE("in turn, every path is taken") {
   CHECK(seen.size() == 4 * possible_paths(ordinary(), true).size());
 }
 
-// --- what paths a call may take ------------------------------------------------------------------
+// --- the paths that a call may take --------------------------------------------------------------
 
 namespace {
 
@@ -351,7 +351,7 @@ TEST_CASE("a rank does not sum for itself from inputs that their owner overwrite
   CHECK(may(call, Inputs::fetched, Results::own));
   call.apart = false;
   CHECK_FALSE(may(call, Inputs::fetched, Results::own));
-  CHECK(may(call, Inputs::staged, Results::own));  // from copies
+  CHECK(may(call, Inputs::staged, Results::own));  // staged inputs are copies
   CHECK(may(call, Inputs::fetched, Results::spread));
   CHECK(may(call, Inputs::fetched, Results::fetched));
   call.inputs = Location::mixed;
@@ -379,7 +379,7 @@ TEST_CASE("a rank updates for all only where all of them can be written") {
   CHECK(may_update(Inputs::fetched));
   CHECK_FALSE(may_update(Inputs::announced));
   call.inputs = Location::shared;
-  CHECK(may_update(Inputs::staged));  // read where they are
+  CHECK(may_update(Inputs::staged));  // inputs are read in place
   CHECK_FALSE(may_update(Inputs::fetched));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that are read and written are the same under every locale that a program chooses.
+// The texts that the library reads and writes are the same under every locale of the program.
 #include <clocale>
 #include <cstdio>
 #include <doctest/doctest.h>
@@ -76,7 +76,7 @@ std::string failures() {
   return text + optimizer::sgd({.learning_rate = 0.125, .momentum = 0.9})->name();
 }
 
-/// The files of a checkpoint, and what a load makes of them.
+/// The text of a checkpoint's files, and of the result of a load.
 std::string checkpoint_text() {
   const test::ScratchFolder folder;
   KVStore store = KVStore::create("local");

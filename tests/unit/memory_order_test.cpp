@@ -29,7 +29,7 @@ using tutti::collectives::RecordBook;
 constexpr std::uint64_t kRounds = test::kFewRounds ? 500 : 3000;
 constexpr int kRanks = 3;
 
-/// A block for each rank, as the arenas of a node have them.
+/// The control blocks of all ranks, as the arenas of a node have them.
 struct Node {
   std::vector<std::unique_ptr<ControlBlock>> blocks;
   std::atomic<int> wrong{0};
@@ -54,7 +54,8 @@ void wait_until(const std::function<bool()>& holds) {
   while (!holds()) std::this_thread::yield();
 }
 
-/// Some work between two accesses, other each time, so that ranks meet in many ways.
+/// Does some work between two accesses, which differs from time to time, so that ranks meet in many
+/// ways.
 void dawdle(std::uint64_t round, int rank) {
   const std::uint64_t turns = (round * 7 + static_cast<std::uint64_t>(rank) * 13) % 29;
   for (std::uint64_t i = 0; i < turns; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -96,8 +97,8 @@ TEST_CASE("an announcement is read whole, and its line is not written while it i
 }
 
 TEST_CASE("what a rank has written before its step is seen through the step of another") {
-  // Rank 0 passes on that all others have done their step: what they wrote must have come along,
-  // although nobody but rank 0 has looked at their lines.
+  // Rank 0 passes on that all others have done their step: their writes must be visible with it,
+  // although only rank 0 has looked at their lines.
   Node node;
   std::array<std::uint64_t, kRanks> data{};
   CHECK(node.run([&](int rank) {
@@ -115,7 +116,7 @@ TEST_CASE("what a rank has written before its step is seen through the step of a
       for (int peer = 0; peer < kRanks; ++peer) {
         node.expect(data[static_cast<std::size_t>(peer)] == mark(round, peer));
       }
-      node[rank].step.store(2 * round + 1, std::memory_order_release);  // has read
+      node[rank].step.store(2 * round + 1, std::memory_order_release);  // this rank has read
       for (int peer = 0; peer < kRanks; ++peer) {
         wait_until([&] { return node[peer].step.load(std::memory_order_acquire) > 2 * round; });
       }
@@ -165,7 +166,7 @@ TEST_CASE("a rank that is killed while it raises a failure keeps nobody from rai
   Node node;
   tutti::collectives::NodeMemory memory;
   for (int rank = 0; rank < 2; ++rank) memory.peers.push_back({nullptr, &node[rank]});
-  node[1].raises = 1;  // and it has not come further
+  node[1].raises = 1;  // and has not come further
   memory.local_rank = 0;
   CHECK(tutti::collectives::raise_in_node(memory, tutti::ErrorCode::timeout, "is late"));
   CHECK(memory.first().failure == 1);
@@ -180,7 +181,7 @@ TEST_CASE("a record that is read while its rank goes on is of one call, or of no
   std::atomic<bool> is_over{false};
   std::atomic<int> wrong{0};
   std::atomic<int> read{0};
-  // The oldest records are those that are written anew; the newest is being written.
+  // The oldest records are overwritten first; the newest is being written.
   const auto observe = [&] {
     std::array<char, RecordBook::kWords> text{};
     for (std::uint64_t age = 0; !is_over.load(std::memory_order_relaxed); age = (age + 51) % 256) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network's gradients against finite differences of a reference in double precision, for every
-// instruction set that this processor has.
+// The network's gradients, compared with finite differences of a reference in double precision, for
+// every instruction set that this processor has.
 #include "apps/support/mlp.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which MPI a process takes, by what it has loaded, what it was told and who has started it.
+// The choice of the MPI of a process, by the MPI that it has loaded, its settings and its launcher.
 #include <doctest/doctest.h>
 #include <optional>
 #include <string>
@@ -94,7 +94,7 @@ TEST_CASE(
   CHECK(takes(here, MpiAbi::openmpi, false));
   CHECK(choose_mpi(here).or_standard);
   CHECK_FALSE(choose_mpi(with_both()).or_standard);
-  here.wanted = "openmpi";  // said: no other one will do
+  here.wanted = "openmpi";  // named by a setting, it is the only choice
   CHECK_FALSE(choose_mpi(here).or_standard);
   here.wanted = "standard";
   CHECK(takes(here, MpiAbi::standard, false));
@@ -155,7 +155,7 @@ TEST_CASE("ranks of a launcher without a plug-in throw alike, and rank 0 says it
   }
   here.launch = launch_of("mpich", 0, 1);
   CHECK(has(said(here), "has started several processes"));
-  here.launch = launch_of("mpich", 1);  // alone: by any MPI
+  here.launch = launch_of("mpich", 1);  // a process alone takes any MPI
   CHECK(takes(here, MpiAbi::openmpi, true));
 }
 

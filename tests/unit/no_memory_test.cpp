@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that gets no more memory: what must not throw does not, and nobody waits for ever.
+// A thread without memory: calls that must not throw do not, and no thread waits for ever.
 #include <atomic>
 #include <cstdlib>
 #include <doctest/doctest.h>
@@ -22,7 +22,7 @@ void* allocate(std::size_t bytes) {
   return memory;
 }
 
-/// This thread has none while it lives.
+/// While an object lives, its thread gets no memory.
 class NoMemory {
  public:
   NoMemory() { has_no_memory = true; }

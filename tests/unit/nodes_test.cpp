@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks are in which node: a rule says the same as lists do, and so does a table.
+// The ranks of nodes: a rule, a table and lists describe the same nodes alike.
 #include "collectives/job/nodes.hpp"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ Lists in_turn(int nodes, int ranks_per_node) {
   return lists;
 }
 
-/// Whether these nodes say what the lists do, in every way that there is to ask.
+/// True if these nodes have the ranks of the lists, by every function that tells them.
 bool are(const Nodes& nodes, const Lists& lists) {
   if (nodes.size() != lists.size()) return false;
   std::size_t index = 0;

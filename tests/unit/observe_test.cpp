@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spans, and the files that reports are written to.
+// Spans, and the files of reports.
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
@@ -57,7 +57,7 @@ TEST_CASE("activities follow each other without gaps inside their call") {
   log.switch_to(Activity::wait_for_ranks);
   log.note(3);
   log.switch_to(Activity::reduce);
-  log.switch_to(Activity::reduce);  // one and the same
+  log.switch_to(Activity::reduce);  // the same activity again
   const std::uint64_t begin = log.spans()[0].begin;
   log.end_call(begin, collectives::ticks(), totals, 77);
   REQUIRE(log.spans().size() == 4);

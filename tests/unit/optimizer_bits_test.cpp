@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a weight may not depend on, bit by bit: ranges, chunks, layouts, and where gradients lie.
+// The bits of a weight do not depend on ranges, chunks, layouts, or the memory of gradients.
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <mutex>
@@ -15,7 +15,8 @@ using tutti::Tensor;
 
 namespace {
 
-constexpr std::int64_t kCount = test::kFewCases ? 7001 : 20011;  // no multiple of anything
+// No multiple of a power of two or of a tile.
+constexpr std::int64_t kCount = test::kFewCases ? 7001 : 20011;
 constexpr int kSteps = 3;
 
 /// Multiples of 1/8 with few bits, whose sums over ranks are exact.
@@ -33,7 +34,7 @@ Tensor exact_gradient(int rank, int ranks, int step, DType dtype) {
   return gradient;
 }
 
-/// The weight's bytes of every rank after some steps.
+/// The bytes of the weight on every rank after some steps.
 std::vector<test::Bits> weights(const std::string& text, DType dtype, const std::vector<int>& nodes,
                                 std::size_t chunk_bytes, bool in_arena) {
   tutti::Settings settings;
@@ -60,7 +61,7 @@ std::vector<test::Bits> weights(const std::string& text, DType dtype, const std:
   return all;
 }
 
-/// Options that make every branch run: momentum, decay, clipping, the centered and whole ones.
+/// Options that make every branch run: momentum, decay, clipping, centered and whole-tensor ones.
 std::string text_of(const std::string& name, DType dtype) {
   std::string text = name + ",weight_decay=0.05,clip_gradient=5,learning_rate=0.01";
   if (test::reference_defaults().at(name).contains("momentum")) text += ",momentum=0.5";

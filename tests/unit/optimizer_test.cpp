@@ -36,7 +36,7 @@ double tolerance_of(DType dtype) {
 
 bool is_exact(DType dtype) { return dtype == DType::float32 || dtype == DType::float64; }
 
-/// Pushes `steps` random gradients and compares after each.
+/// Pushes `steps` random gradients and compares with the reference after each.
 bool follows_reference(const std::string& name, const Numbers& options, std::size_t count,
                        DType dtype, int steps) {
   const std::string text =
@@ -60,7 +60,7 @@ bool follows_reference(const std::string& name, const Numbers& options, std::siz
   return true;
 }
 
-/// sgld's noise is not in the reference.
+/// All optimizers but sgld, whose noise is not in the reference.
 std::vector<std::string> names_without_noise() {
   std::vector<std::string> names = test::optimizer_names();
   std::erase(names, "sgld");

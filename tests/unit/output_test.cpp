@@ -31,8 +31,8 @@ constexpr uid_t kOther = 65534;
 
 std::string content(const fs::path& path) { return checkpoint::read_text(path, 10000); }
 
-/// A node of the test's own, like /dev/null: a fault here destroys nothing of the machine's. False
-/// without the right to make one.
+/// Makes a device of the test's own, like /dev/null, so that an error destroys nothing of the
+/// machine's. False without the right to make one.
 bool make_device(const fs::path& path, unsigned minor) {
   return mknod(path.c_str(), S_IFCHR | 0666, makedev(1, minor)) == 0 &&
          fs::is_character_file(path) && std::ofstream(path).is_open();
@@ -59,7 +59,7 @@ TEST_CASE("a device that is named for an output is written to and stays a device
   require_output(null);
   write_output(null, "table\n");
   observe::create_trace(null, 1);
-  CHECK(observe::is_trace_of(null, 1));  // no other host makes a file of its own beside it
+  CHECK(observe::is_trace_of(null, 1));  // no other host makes a file of its own beside the device
   observe::append_trace(null, event_of(1));
   CHECK(fs::is_character_file(null));
   CHECK(observe::with_infix(null, "3") == null);
@@ -91,7 +91,7 @@ TEST_CASE("what a link leads to is written, and the link stays") {
   const fs::path second = scratch.path() / "second";
   fs::create_symlink("target", link);
   fs::create_symlink(link, second);
-  write_output(second, "one\n");  // the target is not there yet
+  write_output(second, "one\n");  // the target does not exist yet
   CHECK(content(target) == "one\n");
   write_output(link, "two\n");
   CHECK(content(target) == "two\n");
@@ -118,7 +118,7 @@ TEST_CASE("a link that another user has put into a shared folder is not followed
     MESSAGE("skipped: not root");
     return;
   }
-  chmod(folder.c_str(), 0777);  // not sticky: no protection of the kernel's own
+  chmod(folder.c_str(), 0777);  // not sticky, so that the kernel protects nothing
   for (const auto& write :
        {+[](const std::string& path) { write_output(path, "theirs\n"); },
         +[](const std::string& path) { require_output(path); },
@@ -127,7 +127,7 @@ TEST_CASE("a link that another user has put into a shared folder is not followed
     test::expect_error([&] { write(link); }, ErrorCode::io, {"a link of another user (65534)"});
   }
   CHECK(content(target) == "mine\n");
-  chmod(folder.c_str(), 0755);  // nobody but the folder's owner can have made it
+  chmod(folder.c_str(), 0755);  // only the folder's owner can have made the link
   write_output(link, "mine again\n");
   CHECK(content(target) == "mine again\n");
 }
@@ -145,7 +145,7 @@ TEST_CASE("a file keeps its permissions, its other names and its owner") {
   const auto before = status();
   write_output(file, "one\n");
   CHECK((status().st_mode & 0777) == 0640);
-  CHECK(status().st_ino != before.st_ino);  // replaced: no reader has seen half of it
+  CHECK(status().st_ino != before.st_ino);  // the file was replaced: no reader has seen half of it
   fs::create_hard_link(file, scratch.path() / "other");
   write_output(file, "two\n");
   CHECK(content(scratch.path() / "other") == "two\n");

@@ -47,13 +47,14 @@ Tensor tensor_in(Communicator& comm, Memory memory, const std::vector<float>& va
   return tensor;
 }
 
-/// Sleeps now and then, so that what one rank finds at once another has to wait for.
+/// Sleeps now and then, so that a rank has to wait for data that another one finds at once.
 void dawdle(int rank, std::size_t count) {
   if ((static_cast<std::size_t>(rank) * 7 + count) % 5 != 0) return;
   std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-/// Every collective, with inputs and outputs in all kinds of memory, in place and not.
+/// The number of wrong results of every collective, with inputs and outputs in all kinds of memory,
+/// in place and not.
 int wrong_results(Communicator& comm, const test::Summands& summands, Memory inputs,
                   Memory outputs) {
   int wrong = 0;
@@ -75,7 +76,8 @@ int wrong_results(Communicator& comm, const test::Summands& summands, Memory inp
     if (!same_bits(block, summands.inputs[static_cast<std::size_t>(rank)])) ++wrong;
   }
   Tensor share = empty_in(comm, inputs, count);
-  comm.reduce_scatter(all, share);  // every rank has the same input: size times its block
+  // Every rank has the same input, so the sum is size times its block.
+  comm.reduce_scatter(all, share);
   comm.broadcast(input, comm.size() - 1);
   if (!same_bits(input.values<float>(), summands.inputs.back())) ++wrong;
   comm.allreduce(share, ReduceOp::max);
@@ -108,8 +110,8 @@ void check_all(int ranks, const std::string& algorithms, int rounds) {
 
 }  // namespace
 
-// These take paths on which a rank reads another's memory through the kernel: process_vm_readv,
-// which qemu-user has not.
+// These paths read another rank's memory through the kernel: process_vm_readv, which qemu-user does
+// not have.
 TEST_CASE("every path that can be asked for gives the canonical sums" *
           doctest::skip(test::is_emulated())) {
   for (const char* inputs : {"announced", "staged", "fetched"}) {
@@ -143,8 +145,8 @@ namespace {
 
 using Bits = std::vector<std::vector<float>>;
 
-/// Pushes of lists of keys, also of a key's own replica, with outputs and without; what each rank
-/// has pulled afterwards. `name`: of an optimizer; empty for none.
+/// Pushes lists of keys, also of a key's own replica, with outputs and without; returns the bits
+/// that each rank has pulled afterwards. `name`: of an optimizer; empty for none.
 Bits pushed(Communicator& comm, const std::string& name, Memory memory) {
   KVStore kv = KVStore::create(comm);
   const std::vector<Key> keys = {1, 2, 3};
@@ -216,7 +218,7 @@ TEST_CASE("ranks of which one has planned another call of a class take one path 
       std::atomic<int> right{0};
       const auto outcomes = test::as_ranks({ranks}, taking(""), [&](Communicator& comm) {
         Tensor output = Tensor::zeros({first});
-        try {  // nothing that the learner hears of
+        try {  // a call that the learner does not hear of
           comm.rank() == 0 ? comm.allreduce(Tensor::ones({first}), output) : comm.barrier();
         } catch (const Error& error) {
           if (error.code() != ErrorCode::mismatch) throw;

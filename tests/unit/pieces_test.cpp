@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data crosses between nodes, with the handshakes or in messages of several pieces: what may be
-// tried, what is learnt, and that all nodes choose alike and get the same bits.
+// Data between nodes, with the handshakes or in messages of several pieces: the choices that may be
+// tried, learning, and equal choices and bits on all nodes.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -38,7 +38,7 @@ CallClass between_nodes(std::size_t bytes, bool may_be_inline = false) {
           .size = static_cast<std::uint8_t>(std::bit_width(bytes - 1))};
 }
 
-/// The pieces of each of so many calls; a message of 1, 2, 4 or 8 takes one of the times.
+/// The pieces of each of so many calls. Messages of 1, 2, 4 and 8 pieces take these times.
 std::vector<int> calls_of(Learner& learner, int calls, std::size_t bytes,
                           const std::array<std::uint32_t, 4>& times) {
   std::vector<int> pieces;
@@ -168,7 +168,7 @@ TEST_CASE("the time of a call on several nodes is the longest, or not known") {
 
 namespace {
 
-/// What every rank has learnt after each call.
+/// The learnt choices of every rank after each call.
 class Histories {
  public:
   explicit Histories(int ranks) : of_(static_cast<std::size_t>(ranks)) {}
@@ -255,7 +255,7 @@ TEST_CASE("a mismatch between nodes leaves what all have learnt alike") {
 
 namespace {
 
-/// float32 or bfloat16.
+/// A random tensor of float32 or bfloat16.
 Tensor random_tensor(std::int64_t count, DType dtype, unsigned seed) {
   const auto size = static_cast<std::size_t>(count);
   if (dtype == DType::float32) return Tensor::from(test::random_values(size, seed));
@@ -267,7 +267,7 @@ Tensor random_tensor(std::int64_t count, DType dtype, unsigned seed) {
 
 enum class Memory { ordinary, shared, shared_in_place };
 
-/// The bits of several collectives, one after the other, as rank 0 has them.
+/// The bits of several collectives, one after the other, as rank 0 gets them.
 test::Bits results_of(const std::vector<int>& layout, const Settings& settings, DType dtype,
                       int turns, Memory memory = Memory::ordinary, std::int64_t block = 9'001) {
   const std::int64_t ranks = test::size_of_job(layout);

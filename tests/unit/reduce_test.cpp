@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of every type and operation against sums written down a second time.
+// Sums of every type and operation, compared with a second implementation.
 #include "collectives/kernels/reduce.hpp"
 
 #include <algorithm>
@@ -87,7 +87,7 @@ Bytes expected_of(ReduceOp op, const std::vector<const std::byte*>& sources, std
   return result;
 }
 
-/// What reduce() must write to each destination.
+/// The bytes that reduce() must write to each destination.
 inline Bytes expected(const Reduction& reduction, const std::vector<const std::byte*>& sources,
                       std::size_t count) {
   if (sources.size() == 1 && reduction.from == reduction.to) {
@@ -124,7 +124,7 @@ T special(std::size_t which) {
   }
 }
 
-/// Any bits, quarters of whole numbers, and one in eight a special value.
+/// Random elements: any bits, quarters of whole numbers, and one in eight a special value.
 inline Bytes random_elements(DType type, std::size_t count, std::mt19937_64& random) {
   Bytes elements(count * size_of(type));
   for (std::byte& byte : elements) byte = static_cast<std::byte>(random());
@@ -178,7 +178,7 @@ struct Case {
   WritePolicy stores = WritePolicy::cached;
   std::size_t shift = 0;
   bool shift_each = false;   // every destination differently
-  std::size_t in_place = 0;  // so many destinations are the first sources
+  std::size_t in_place = 0;  // number of destinations that are the first sources
   std::size_t odd_bytes = 0;
 };
 
@@ -214,7 +214,7 @@ class Operands {
   Operands(const Case& each, const std::vector<Bytes>& data) {
     const std::size_t in_bytes = size_of(each.reduction.from);
     const std::size_t out_bytes = size_of(each.reduction.to);
-    memory_.reserve(each.sources + each.destinations);  // so that nothing moves
+    memory_.reserve(each.sources + each.destinations);  // so that they do not move
     for (const Bytes& source : data) {
       memory_.emplace_back(source.size(), each.shift * in_bytes);
       std::copy(source.begin(), source.end(), memory_.back().data());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the data of a call travels follows from its size and kind, the layout, and what is learnt.
+// The route of a call's data follows from its size and kind, the layout, and the learnt choices.
 #include "collectives/choice/route.hpp"
 
 #include <array>

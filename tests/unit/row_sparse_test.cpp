@@ -16,7 +16,8 @@ using namespace tutti;
 
 // --- values --------------------------------------------------------------------------------------
 
-// Every form in which a call takes rows compiles and means what it says; what an ignored pull says.
+// Every form in which a call takes rows compiles and has its meaning; the warning of an ignored
+// pull.
 
 namespace {
 
@@ -95,7 +96,7 @@ TEST_CASE("pulls of rows: one output, lists, one list of ids or several") {
   kv.row_sparse_pull({4, 3}, lists, {ids, ids, ids});
   CHECK(lists[1][1].rows.values<float>()[0] == 10);
   RowSparse wide{Tensor::zeros({1}, DType::int64), Tensor::zeros({9}, DType::float64)};
-  kv.row_sparse_pull(3, wide, ids);  // made anew as it has to be
+  kv.row_sparse_pull(3, wide, ids);  // the output is made anew with the right types
   CHECK(wide.rows.shape() == Shape{1, 2});
   CHECK(wide.rows.dtype() == DType::float32);
 }
@@ -178,7 +179,7 @@ TEST_CASE("ids of any integer type, and an empty list of any type") {
 
 namespace {
 
-/// Counts in its state, which starts as the weight.
+/// An optimizer that counts in its state, which starts as the weight.
 class FromWeight final : public Optimizer {
  public:
   explicit FromWeight(int states = 1) : Optimizer("from-weight", {}), states_(states) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Headers of safetensors files: what is written is read back, and no bytes at all make the reader
-// do anything but return a header that holds or throw an error that says why not.
+// Headers of safetensors files: a written header is read back, and for any bytes the reader returns
+// a valid header or throws an error with the reason.
 #include "runtime/checkpoint/safetensors.hpp"
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ std::string length_of(std::uint64_t bytes) {
   return text;
 }
 
-/// Reads a whole file, as it stands in memory.
+/// Reads a whole file, whose bytes are in memory.
 Header read(const std::string& file) {
   const std::uint64_t length = tutti::checkpoint::header_length(file, file.size());
   const std::string_view json = std::string_view(file).substr(8, length);
@@ -38,14 +38,14 @@ std::string file_of(const std::string& json, std::size_t data_bytes) {
 
 struct Malformed {
   std::string file;
-  std::string word;  ///< that the error's text has
+  std::string word;  ///< a word of the error's text
 };
 
 Malformed json(const std::string& text, std::size_t data_bytes, const std::string& word) {
   return {file_of(text, data_bytes), word};
 }
 
-/// A tensor "a" of 8 bytes of data, with these fields.
+/// A header of a tensor "a" with 8 bytes of data, with these fields.
 Malformed fields(const std::string& text, const std::string& word) {
   return json("{\"a\":{" + text + "}}", 8, word);
 }

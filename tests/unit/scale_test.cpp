@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What grows with the number of nodes: messages are counted, with threads as ranks.
+// The costs that grow with the number of nodes: messages are counted, with threads as ranks.
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -22,7 +22,7 @@ constexpr int kNoticeTag = -1;
 constexpr int kNodes = test::kFewRounds ? 9 : 16;
 constexpr int kRanksPerNode = test::kFewRounds ? 2 : 16;
 
-/// Messages that ranks send to other nodes.
+/// Counts the messages that ranks send to other nodes.
 class MessageCounter {
  public:
   MessageFilter filter() {
@@ -50,8 +50,8 @@ class MessageCounter {
 
 Settings quick(double timeout_seconds) {
   Settings settings;
-  settings.piece_bytes = 4096;     // keeps what many threads have small
-  settings.log = LogLevel::quiet;  // a lost rank would be a warning of each of the others
+  settings.piece_bytes = 4096;     // keeps the memory of many threads small
+  settings.log = LogLevel::quiet;  // each of the other ranks would warn of a lost rank
   settings.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(timeout_seconds));
   return settings;
@@ -59,7 +59,7 @@ Settings quick(double timeout_seconds) {
 
 int rounds_of(int nodes) { return std::bit_width(static_cast<unsigned>(nodes - 1)); }
 
-/// All ranks meet; those of `staying` nodes meet again, without a deadline, and the others have
+/// All ranks meet; those of `staying` nodes meet again, without a deadline, after the others have
 /// left.
 void check_that_who_stays_learns(int nodes, int per_node, int staying) {
   constexpr double kNever = 3600;

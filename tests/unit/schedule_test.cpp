@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning rates over thousands of updates, against loops and formulas that are written down anew.
+// Learning rates over thousands of updates, compared with loops and formulas of the tests' own.
 #include "tutti/schedule.hpp"
 
 #include <cmath>
@@ -22,7 +22,7 @@ constexpr double kBase = 0.4;
 constexpr std::uint64_t kUpdates = 5000;
 using Warmup = schedule::Warmup;
 
-/// `expected` is asked once per update, in order.
+/// Compares a schedule with `expected`, which is asked once per update, in order.
 void check(const Schedule& asked, const std::function<double(std::uint64_t u)>& expected) {
   for (std::uint64_t u = 0; u <= kUpdates; ++u) {
     const double found = tutti::learning_rate_at(asked, kBase, u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings, and the environment that they are read from.
+// Settings, and the environment from which they are read.
 #include "tutti/settings.hpp"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ Settings read(const Variables& variables) {
   return Settings::from_variables(variables, warnings);
 }
 
-/// Another value than the default, for every setting.
+/// A value other than the default for every setting.
 const Variables kOthers = {{"TUTTI_TIMEOUT", "2.5"},
                            {"TUTTI_GRACE", "0.5"},
                            {"TUTTI_RANKS_PER_NODE", "3,5"},
@@ -189,7 +189,7 @@ TEST_CASE("a value that cannot be read is refused with variable, value and what 
   CHECK(refusal_of({{"TUTTI_TIMEOUT", "-1"}}).find("TUTTI_TIMEOUT=-1") == 0);
   CHECK(refusal_of({{"TUTTI_GRACE", "0"}}) ==
         "TUTTI_GRACE=0: expected a number of seconds above 0, up to 1e9");
-  CHECK(read({{"TUTTI_TIMEOUT", "0"}}).timeout.count() == 0);  // never
+  CHECK(read({{"TUTTI_TIMEOUT", "0"}}).timeout.count() == 0);  // no deadline
   CHECK(refusal_of({{"TUTTI_TIMEOUT", "5m"}}).find("TUTTI_TIMEOUT=5m") != std::string::npos);
   CHECK(refusal_of({{"TUTTI_RANKS_PER_NODE", "3,0"}}) ==
         "TUTTI_RANKS_PER_NODE=3,0: expected numbers of ranks above 0, such as 4 or 3,5");
@@ -256,7 +256,7 @@ TEST_CASE("the help has a line for every setting, with its default and what may 
 
 // --- the environment -----------------------------------------------------------------------------
 
-// What the machine may have against a job: limits, other users, another version of the library.
+// Obstacles of the machine to a job: limits, other users, another version of the library.
 
 namespace {
 
@@ -369,13 +369,13 @@ TEST_CASE("ranks with other versions of the library are refused, with both versi
              "differ in their settings: rank 0 (host a) has TUTTI_TIMEOUT=300, rank 1 (host b) has "
              "TUTTI_TIMEOUT=5; start all ranks"));
   CHECK(exchanges == 1);
-  texts[1] = texts[0];  // as of one that does not fit
+  texts[1] = texts[0];  // as the text of a rank that does not fit
   CHECK(says(refusal(0), "rank 0 (host a) has a digest of 0, rank 1 (host b) has one of 7"));
 }
 
 namespace {
 
-/// Files as the kernel shows them.
+/// Files of cgroups, as the kernel shows them.
 class Cgroups {
  public:
   explicit Cgroups(const std::string& lines) { write("groups", lines); }
@@ -404,7 +404,7 @@ TEST_CASE("of the limits of a cgroup and of those above it the least counts") {
   CHECK(groups.available() == 100);
   groups.write("job/rank/memory.max", "750\n");
   CHECK(groups.available() == 50);
-  groups.write("memory.max", "10\n");  // as a container sees its own
+  groups.write("memory.max", "10\n");  // the form in which a container sees its own group
   groups.write("memory.current", "20\n");
   CHECK(groups.available() == 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates that the ranks of a node share: each makes its part, and all have the same bits as where
+// Updates that the ranks of a node share: each makes its part, with the same bits on all as where
 // each makes all.
 #include <algorithm>
 #include <atomic>
@@ -35,10 +35,10 @@ Settings sharing(const std::string& algorithms, Verify verify = Verify::off) {
 
 // --- one call ------------------------------------------------------------------------------------
 
-/// Adds what comes to a weight, and keeps twice its sum in a wider state.
+/// A consumer that adds the sum to a weight, and keeps twice the sum in a wider state.
 class Adder final : public collectives::Consumer {
  public:
-  /// `in_arena` says where the state lies.
+  /// `in_arena`: the state lies in the arena.
   Adder(Group& group, std::size_t count, bool in_arena)
       : weight_(group.allocate({static_cast<std::int64_t>(count)}, DType::float32)),
         state_(in_arena ? group.allocate(weight_.shape(), DType::float64)
@@ -80,7 +80,7 @@ struct Consumed {
   int right = 0;           ///< ranks that have the sums
 };
 
-/// One sum of `count` elements. `apart`: a rank whose state peers cannot write; -1 for none.
+/// Makes one sum of `count` elements. `apart`: a rank whose state peers cannot write; -1 for none.
 Consumed consume_sum(int ranks, const Settings& settings, std::size_t count, int apart = -1) {
   const auto summands = test::summands_of(ranks, std::span(&count, 1)).front();
   std::atomic<std::size_t> consumed{0};
@@ -147,7 +147,7 @@ TEST_CASE("a small update is made by each rank") {
 
 namespace {
 
-/// Has places, and throws or does nothing.
+/// A consumer with arrays to share, which throws or does nothing.
 struct Thrower final : collectives::Consumer {
   static constexpr std::int64_t kCount = 5003;
 
@@ -227,7 +227,7 @@ std::vector<test::Bits> weights_after(int ranks, const Settings& settings, const
       kv.push(3, gradients[3]);
       kv.push(2, kv.view(2));  // the replica itself
     }
-    CHECK(kv.verify().healed == 0);  // the states, too
+    CHECK(kv.verify().healed == 0);  // compares the states, too
     for (const Key& key : keys) {
       test::append(weights[static_cast<std::size_t>(comm.rank())], kv.view(key));
     }
@@ -266,19 +266,19 @@ TEST_CASE("shared updates have the bits of those that each rank makes" *
   }
 }
 
-// --- who shares ----------------------------------------------------------------------------------
+// --- the conditions of sharing -------------------------------------------------------------------
 
 namespace {
 
 constexpr std::int64_t kElements = 6000;
 
-/// For what a memory error does.
+/// Writable memory of a replica, to imitate an error of memory.
 float* writable(const KVStore& kv, const Key& key) {
   return reinterpret_cast<float*>(const_cast<std::byte*>(kv.view(key).bytes()));
 }
 
-/// Changes the first element on the last rank and pushes. True if the push wrote it, because the
-/// first rank updates it for all.
+/// Changes the first element on the last rank and pushes. True if the push overwrote it, because
+/// the first rank updates it for all.
 bool is_shared(KVStore& kv, const Communicator& comm) {
   constexpr float kWrong = 1e6F;
   float* const weights = writable(kv, 1);

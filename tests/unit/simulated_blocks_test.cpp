@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of each rank's own on simulated clusters: what they take of memory.
+// Collectives of blocks on simulated clusters: the memory that they take.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kBlockNodes = 8;
 constexpr std::size_t kPieceBytes = 4096;
-/// The most that is under way of one rank's shares: see Tuning::chunks_in_flight.
+/// The most bytes of one rank's shares under way: see Tuning::chunks_in_flight.
 constexpr std::size_t kUnderWay = std::size_t{16} * kBlockNodes * kPieceBytes;
 
 Settings in_small_pieces() {
@@ -35,7 +35,7 @@ std::size_t from_the_heap() {
   return info.uordblks + info.hblkhd;
 }
 
-/// What a rank takes from the heap for a reduce_scatter of so many elements to each rank.
+/// The bytes that a rank takes from the heap for a reduce_scatter of so many elements to each rank.
 std::size_t taken_by_sums(const std::vector<std::size_t>& counts) {
   const std::vector<int> nodes(kBlockNodes, 1);
   std::size_t total = 0;
@@ -67,7 +67,7 @@ std::size_t taken_by_sums(const std::vector<std::size_t>& counts) {
     !defined(__SANITIZE_THREAD__)  // they have their own allocator
 TEST_CASE("partial sums of a reduce_scatter take no more memory than what is under way") {
   constexpr std::size_t kCount = kUnderWay / sizeof(float) / kBlockNodes;
-  // For what goes out, what comes in, and results.
+  // Memory for shares that are sent, shares that are received, and results.
   constexpr std::size_t kMost = 3 * kUnderWay + kUnderWay / 4;
   CHECK(taken_by_sums(std::vector<std::size_t>(kBlockNodes, kCount)) < kMost);
   CHECK(taken_by_sums(std::vector<std::size_t>(kBlockNodes, 5 * kCount)) < kMost);
@@ -79,7 +79,7 @@ TEST_CASE("partial sums of a reduce_scatter take no more memory than what is und
 
 namespace {
 
-/// Nothing but the ports of hosts takes time.
+/// A network on which only the ports of hosts take time.
 Network of_ports() {
   Network network;
   network.latency = 1e-6;
@@ -92,7 +92,7 @@ Network of_ports() {
 using Moves = void (*)(Communicator&, const TensorView& whole, const TensorView& other,
                        const TensorView& block);
 
-/// What a call of 8 MiB takes, as multiples of the least that the ports allow. Each rank's block
+/// The time of a call of 8 MiB, as a multiple of the least that the ports allow. Each rank's block
 /// is an eighth of `whole` and of `other`.
 double times_of_least(int per_node, Moves call) {
   constexpr std::int64_t kCount = std::int64_t{2} << 20;

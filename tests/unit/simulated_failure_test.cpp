@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who names a rank that does not come: on simulated clusters, where no rank is late by chance and
-// deadlines pass in their order.
+// The rank that errors name when one is lost: on simulated clusters, where no rank is late by
+// chance and deadlines pass in their order.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -34,10 +34,10 @@ Settings with_the_deadline() {
   return settings;
 }
 
-/// What the ranks of a job that has lost one say, and when.
+/// The errors and times of the ranks of a job that has lost one.
 struct Loss {
   test::Outcomes outcomes;
-  double last_seconds = 0;  ///< from the call to the last rank's error
+  double last_seconds = 0;  ///< time from the call to the last rank's error
   simulated::Traffic traffic;
 };
 
@@ -50,8 +50,8 @@ void sum(Communicator& comm) {
   comm.allreduce(data);
 }
 
-/// Lets the rank come so much later. Those who wait look now and then, as they do outside of a
-/// simulation: of the time between two looks, a second counts at the most.
+/// Makes the rank arrive so much later. Ranks that wait look now and then, as they do outside of a
+/// simulation: at most a second of the time between two looks counts.
 void be_late(Cluster& cluster, double seconds) {
   simulated::Simulation& simulation = cluster.simulation();
   const Time end = simulation.now() + static_cast<Time>(seconds * kSecond);
@@ -61,7 +61,7 @@ void be_late(Cluster& cluster, double seconds) {
   }
 }
 
-/// The rank stops between a barrier and this call. Rank r makes it delays[r] seconds late, if
+/// Stops the rank between a barrier and this call. Rank r makes the call delays[r] seconds late, if
 /// given.
 Loss lose_rank(const std::vector<int>& node_sizes, int lost, const Body& call = barrier,
                const std::vector<double>& delays = {}, const std::string& algorithms = {}) {
@@ -72,7 +72,7 @@ Loss lose_rank(const std::vector<int>& node_sizes, int lost, const Body& call = 
   Loss loss;
   loss.outcomes = cluster.run([&](Communicator& comm) {
     comm.barrier();
-    simulation.sleep_until(simulation.now() + kSecond);  // all have ended it
+    simulation.sleep_until(simulation.now() + kSecond);  // all ranks have ended the barrier
     if (comm.rank() == lost) {
       cluster.wires().cut({lost});
       simulation.stop_here();
@@ -93,7 +93,7 @@ Loss lose_rank(const std::vector<int>& node_sizes, int lost, const Body& call = 
   return loss;
 }
 
-/// True if all others wait for that rank.
+/// True if the errors of all others say that they wait for that rank.
 bool is_named(int lost, test::Outcomes outcomes, const std::string& more = {}) {
   outcomes.erase(outcomes.begin() + lost);
   const std::string words = " for rank " + std::to_string(lost) + " (host ";
@@ -103,7 +103,7 @@ bool is_named(int lost, test::Outcomes outcomes, const std::string& more = {}) {
   return all_say;
 }
 
-/// All other ranks name the lost one, in time.
+/// Checks that all other ranks name the lost one, in time.
 void check_that_lost_rank_is_named(int nodes, int per_node, int lost) {
   CAPTURE(nodes);
   CAPTURE(lost);
@@ -124,7 +124,8 @@ void check_that_lost_rank_is_named(int nodes, int per_node, int lost) {
   CHECK(loss.last_seconds <= kDeadline + 2);
   const auto rounds = static_cast<std::uint64_t>(std::bit_width(static_cast<unsigned>(nodes - 1)));
   CHECK(loss.traffic.most_notices_of_node > 0);
-  // A node says it to two nodes, asks the one it waits for twice, and answers those that ask it.
+  // A node tells it to two nodes, asks the one that it waits for twice, and answers those that ask
+  // it.
   CHECK(loss.traffic.most_notices_of_node <= 6 * rounds);
 }
 

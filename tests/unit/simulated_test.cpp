@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulated clusters: the results are those of every job, and the times those of the network.
+// Simulated clusters: their results are those of real jobs, and their times those of the network.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -37,7 +37,7 @@ std::vector<int> nodes_of(int nodes, int ranks_per_node) {
 
 int rounds_of(int nodes) { return std::bit_width(static_cast<unsigned>(nodes - 1)); }
 
-/// Nothing but the way between nodes takes time.
+/// A network on which only the latency between nodes takes time.
 Network pure_latency() {
   Network network;
   network.latency = 1e-3;
@@ -47,7 +47,7 @@ Network pure_latency() {
   return network;
 }
 
-/// How many sums of several sizes were not, on some rank, those that all jobs have.
+/// The number of sums of several sizes that were, on some rank, not those of real jobs.
 int wrong_sums_on(const std::vector<int>& node_sizes) {
   const std::vector<std::size_t> counts{0, 1, 3, 1021, 5000, 100'003};
   const auto expected = test::summands_of(test::size_of_job(node_sizes), counts);
@@ -64,7 +64,7 @@ int wrong_sums_on(const std::vector<int>& node_sizes) {
   return wrong;
 }
 
-/// When each call of all kinds ended on each rank.
+/// The time when each call of all kinds ended on each rank.
 std::vector<Time> times_of_a_job(const std::vector<int>& node_sizes) {
   Cluster cluster(Network{}, node_sizes, quiet());
   std::vector<Time> times;
@@ -105,7 +105,7 @@ TEST_CASE("two simulations of a job take the same times, to the picosecond") {
 
 namespace {
 
-/// When each rank has ended so many small allreduces, on a network of latency alone.
+/// The time when each rank has ended so many small allreduces, on a network of latency alone.
 std::vector<Time> ends_of(int nodes, int calls) {
   Cluster cluster(pure_latency(), nodes_of(nodes, 1), quiet());
   std::vector<Time> ends(static_cast<std::size_t>(nodes));
@@ -127,7 +127,7 @@ TEST_CASE("on a network of latency alone a small allreduce takes as many of them
   constexpr Time kLatency = kSecond / 1000;
   for (const int nodes : {2, 3, 7, 8, 9, 16, 24, 31, 32, 100}) {
     CAPTURE(nodes);
-    const int rounds = nodes > 7 ? rounds_of(nodes) : 1;  // few nodes tell all others at once
+    const int rounds = nodes > 7 ? rounds_of(nodes) : 1;  // few nodes send to all others at once
     constexpr int kCalls = 3;
     const std::vector<Time> one = ends_of(nodes, 1);
     const std::vector<Time> several = ends_of(nodes, kCalls);
@@ -154,7 +154,7 @@ TEST_CASE("nodes that tell all others do not all send to one of them first") {
       ends.push_back(cluster.simulation().now() - kSecond);
     });
     CHECK(test::all_returned(outcomes));
-    // In each round the last of six messages leaves a node after 6 ms and comes after 11, and its
+    // In each round the last of six messages leaves a node after 6 ms and arrives after 11, and its
     // receiver has received the others by then.
     const int rounds = count == 1 ? 1 : 3;
     const Time longest = *std::max_element(ends.begin(), ends.end());
@@ -164,8 +164,8 @@ TEST_CASE("nodes that tell all others do not all send to one of them first") {
 
 namespace {
 
-/// When messages of these sizes that rank 0 sends at once are on rank 1, in milliseconds; then it
-/// rests, and sends them again.
+/// The times, in milliseconds, when messages of these sizes that rank 0 sends at once are on rank
+/// 1; then rank 0 rests, and sends them again.
 std::vector<double> arrivals(const Network& network, const std::vector<std::size_t>& sizes) {
   simulated::Simulation simulation(network, {1, 1});
   simulated::Wires wires(simulation);
@@ -229,9 +229,9 @@ TEST_CASE("ranks that share a core have it in turn: who waits looks for a while,
     woken[place] = simulation.now();
     simulation.spend(kMillisecond, simulated::Spent::work);
   });
-  const Time second = 2 * kMillisecond;  // of the two of a core
+  const Time second = 2 * kMillisecond;  // the work of the two ranks of a core
   CHECK(worked == std::vector<Time>{kMillisecond, kMillisecond, second + kLooks, second});
-  // Since 2.04 ms ranks 0 and 2 look in turn, each every 2 ms.
+  // Since 2.04 ms ranks 0 and 2 look by turns, each every 2 ms.
   CHECK(woken[0] == kSecond + 2 * kLooks);
   CHECK(woken[2] == woken[0] + kMillisecond);  // it waits until rank 0 has done its work
 }
@@ -240,8 +240,8 @@ namespace {
 
 enum class Call { broadcast, allreduce, allreduce_in_place };
 
-/// How long two nodes of one rank work on a call of 1 MB, in the time that reading and writing so
-/// much takes. Nothing else takes time.
+/// The time for which two nodes of one rank work on a call of 1 MB, in units of the time that
+/// reading and writing so much takes. Nothing else takes time.
 double work_of(Call call, bool shared) {
   constexpr std::int64_t kCount = 250'000;
   constexpr double kRate = 1e9;
@@ -287,7 +287,7 @@ TEST_CASE("a sum goes with the handshakes, in messages of up to 60 KiB") {
     CHECK(test::all_returned(outcomes));
     return cluster.wires().traffic().messages;
   };
-  const std::uint64_t before = messages_of(4);  // and those of the beginning and the end
+  const std::uint64_t before = messages_of(4);  // with those of the beginning and the end
   CHECK(messages_of(std::size_t{32} << 10) == before);
   CHECK(messages_of(std::size_t{64} << 10) == before + 2);  // one more from each node
   CHECK(messages_of(std::size_t{65} << 10) > before + 2);   // in pieces, after the handshakes
@@ -300,13 +300,14 @@ std::size_t allocated_bytes() {
   return memory.uordblks + memory.hblkhd;
 }
 
-/// What each rank of a job has allocated besides its arena.
+/// The bytes that each rank of a job has allocated besides its arena.
 struct Allocated {
   double once_created = 0;
   double after_calls = 0;
 };
 
-/// Buffers for data are as large as calls that travel with the handshakes: small ones here.
+/// Runs a job with small buffers: buffers for data are as large as calls that travel with the
+/// handshakes.
 Allocated allocated_per_rank(int nodes, int per_node) {
   Settings settings = quiet();
   settings.tuning = "static";

@@ -27,7 +27,7 @@ Json whole_network() {
           {"cache_bytes", 1e6}};
 }
 
-/// What is said of a network with this in it; empty if it is taken.
+/// The error of a network file with this text in it; empty if it is accepted.
 std::string refusal_of(const std::string& text) {
   try {
     network_of(text, "the file");
@@ -160,9 +160,10 @@ TEST_CASE("what does not fit into the caches takes the time of memory") {
   network.network.port_rate = 1e30;
   const SimulatedCall what{2, 1, 1 << 20, "tutti", false};
   const double of_caches = measure(network, what).seconds;
-  network.network.cache_bytes = 2 << 20;  // each node's own: its input and its output fit
+  // The input and output of each node fit into its own caches.
+  network.network.cache_bytes = 2 << 20;
   CHECK(measure(network, what).seconds == of_caches);
-  network.network.cores = 2;  // of one machine
+  network.network.cores = 2;  // all nodes are of one machine
   CHECK(measure(network, what).seconds > 3 * of_caches);
 }
 

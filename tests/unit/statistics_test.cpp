@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls cost, as the ranks count it: threads as ranks.
+// The costs of calls, as the ranks count them: threads as ranks.
 #include "tutti/statistics.hpp"
 
 #include <algorithm>
@@ -30,8 +30,8 @@ Settings patient() {
 /// A job in which one rank makes its calls last: only after it has seen all others wait for it.
 class LateRank {
  public:
-  /// `waiting_messages`: how many messages of a call go between nodes before all wait for the late
-  /// rank, and `call_messages`: how many in all.
+  /// `waiting_messages`: the number of a call's messages that go between nodes before all wait for
+  /// the late rank; `call_messages`: the number of all messages.
   LateRank(std::vector<int> nodes, int rank, int waiting_messages, int call_messages)
       : nodes_(std::move(nodes)),
         rank_(rank),
@@ -41,7 +41,7 @@ class LateRank {
   /// Every rank's statistics.
   std::vector<Statistics> run(const Settings& settings = patient()) {
     const auto count = [&](int /*from*/, int /*to*/, int tag) {
-      if (tag >= 0) ++messages_;  // the others say that a rank has left
+      if (tag >= 0) ++messages_;  // others are messages that a rank has left
       return true;
     };
     auto groups = make_thread_groups(nodes_, settings, count);
@@ -63,8 +63,8 @@ class LateRank {
   }
 
  private:
-  /// All have announced the call and sent what they can, and then all sleep: what they sleep in is
-  /// the wait for the late rank.
+  /// Waits until all ranks have announced the call, have sent all that they can, and sleep: then
+  /// they sleep in the wait for the late rank.
   void wait_until_all_wait(int call) const {
     const int sent = (call - 1) * call_messages_ + waiting_messages_;
     const auto all_wait = [&] {
@@ -72,7 +72,8 @@ class LateRank {
     };
     do {
       while (!all_wait()) std::this_thread::yield();
-      // One that slept may have looked last before another one came. It looks every millisecond.
+      // A rank that sleeps may have looked just before another one arrived. It looks every
+      // millisecond.
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
     } while (!all_wait());
   }
@@ -98,14 +99,14 @@ class LateRank {
   std::vector<collectives::ControlBlock*> blocks_;
 };
 
-/// Where every node greets every other directly.
+/// A late rank in a job where every node sends its handshake directly to every other.
 LateRank late_rank(const std::vector<int>& nodes, int rank) {
   const int others = static_cast<int>(nodes.size()) - 1;
   return {nodes, rank, others * others, others * (others + 1)};
 }
 
-/// True if all that a node waits for in this round has been sent to it, where each node has begun
-/// as many rounds as `begun` says.
+/// True if all messages that a node waits for in this round have been sent to it, where each node
+/// has begun as many rounds as `begun` says.
 bool has_arrived(const std::vector<int>& begun, const FoldingRound& round, int index) {
   const auto has_spoken = [&](int node) {
     return node < 0 || begun[static_cast<std::size_t>(node)] > index;
@@ -113,8 +114,8 @@ bool has_arrived(const std::vector<int>& begun, const FoldingRound& round, int i
   return has_spoken(round.partner) && has_spoken(round.rest_from) && has_spoken(round.total_from);
 }
 
-/// Messages of a call in which sums are made on the way; without the late node, until all others
-/// wait for it or for one that does.
+/// The number of messages of a call in which sums are made on the way; without the late node, until
+/// all others wait for it or for one that does.
 int folded_messages(int nodes, int late = -1) {
   std::vector<int> begun(static_cast<std::size_t>(nodes), 0);  // rounds
   int messages = 0;
@@ -134,7 +135,7 @@ int folded_messages(int nodes, int late = -1) {
   return messages;
 }
 
-/// The late rank is the last of all calls, and of nothing else.
+/// Checks that the late rank is the last of all calls, and of nothing else.
 void check_blames(const Statistics& seen, int late_rank) {
   CAPTURE(seen.rank);
   const CallStatistics calls = seen.total("allreduce");
@@ -229,7 +230,7 @@ TEST_CASE("calls of one rank alone wait for nobody") {
   kv.init("a", Tensor::ones({4}));
   kv.set_updater([&](const Key& key, ConstTensorView sum, TensorView stored) {
     Tensor inside = Tensor::zeros({4});
-    kv.pull(key, inside);  // part of the push
+    kv.pull(key, inside);  // counts as part of the push
     stored += sum;
   });
   for (int i = 0; i < 3; ++i) kv.push("a", Tensor::ones({4}));

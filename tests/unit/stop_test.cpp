@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request to stop, by a rank or by a signal: all ranks know of it after the same call. Threads as
-// ranks.
+// Requests to stop, by a rank or by a signal, of which all ranks know after the same call. Threads
+// as ranks.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -30,7 +30,7 @@ Settings quiet() {
   return settings;
 }
 
-/// Small and large calls, barriers, and calls that one rank refuses.
+/// Makes one of small and large calls, barriers, and calls that one rank refuses.
 void one_call(Communicator& comm, int call, Tensor& data) {
   if (call % 4 == 0) return comm.barrier();
   if (call % 4 != 3) return comm.allreduce(data);
@@ -43,7 +43,7 @@ void one_call(Communicator& comm, int call, Tensor& data) {
   }
 }
 
-/// Runs `body` in a process of its own and returns how that ended.
+/// Runs `body` in a process of its own, and returns its status.
 int status_of(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -89,7 +89,7 @@ TEST_CASE("a signal asks the job to stop, instead of ending the process") {
     CHECK(signals.received());
   }
   comm.barrier();
-  CHECK_FALSE(comm.stop_requested());  // what the signals asked for is forgotten
+  CHECK_FALSE(comm.stop_requested());  // the request of the signals is forgotten
   const PreemptionSignals signals;
   std::raise(SIGUSR1);
   CHECK_FALSE(comm.stop_requested());
@@ -125,7 +125,7 @@ std::atomic<int> own_signals{0};
 
 void count_signal(int /*signal*/) { ++own_signals; }
 
-/// Installs it as a program does.
+/// Installs a handler, as a program does.
 void handle_by_own(int signal) {
   struct sigaction action {};
   action.sa_handler = count_signal;
@@ -145,7 +145,7 @@ TEST_CASE("a handler that the program installs after PreemptionSignals stays whe
       }
       std::raise(SIGTERM);
       if (own_signals.load() != 1) _exit(1);
-      std::raise(SIGUSR1);  // whose handler was the library's
+      std::raise(SIGUSR1);  // its handler was the library's
     });
     CHECK(WIFSIGNALED(status));
     CHECK(WTERMSIG(status) == SIGUSR1);

@@ -33,7 +33,7 @@ std::vector<T> elements(const ConstTensorView& view) {
   return {view.values<T>().begin(), view.values<T>().end()};
 }
 
-// The elements as double, without the library's own conversions where there is another way.
+// The elements as double, without the library's own conversions where that is possible.
 std::vector<double> doubles(const ConstTensorView& view) {
   std::vector<double> found;
   tutti::visit(view.dtype(), [&]<class T>(T) {

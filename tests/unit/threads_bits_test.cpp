@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bits do not depend on the number of threads of a rank: of sums, copies and updates.
+// The bits of sums, copies and updates do not depend on the number of threads of a rank.
 #include <cstring>
 #include <doctest/doctest.h>
 #include <iterator>
@@ -20,7 +20,7 @@ using tutti::Tensor;
 
 namespace {
 
-/// Large for every dtype that is tested, and no multiple of anything.
+/// A count that is large for every dtype that is tested, and no multiple of a tile.
 constexpr std::int64_t kOdd = test::kFewRounds ? 200'003 : 300'007;
 constexpr int kThreads[] = {3, 2, 8};
 constexpr DType kDTypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
@@ -45,7 +45,7 @@ void push_all(KVStore& kv, int key, const std::vector<Tensor>& values) {
   kv.push(key, std::vector<tutti::ConstTensorView>(values.begin(), values.end()));
 }
 
-/// What a store of one rank holds, and what a pull gives, after pushes of several values.
+/// The bits of a store of one rank, and of a pull from it, after pushes of several values.
 Bits pushed_alone(const std::string& optimizer, DType dtype, int values, int threads) {
   KVStore kv = KVStore::create("local", patient_with(threads));
   if (!optimizer.empty()) kv.set_optimizer(tutti::optimizer::create(optimizer));
@@ -69,7 +69,7 @@ std::string text_of(const std::string& name, DType dtype) {
   return text;
 }
 
-/// What every rank of some threads as ranks holds after an allreduce and a push.
+/// The bits on every rank after an allreduce and a push, with threads as ranks.
 std::vector<Bits> among_ranks(const std::vector<int>& nodes, DType dtype, bool in_arena,
                               int threads) {
   std::vector<Bits> all(static_cast<std::size_t>(test::size_of_job(nodes)));

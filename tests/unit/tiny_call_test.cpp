@@ -21,12 +21,13 @@ namespace {
 constexpr DType kDTypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
                              DType::int8,    DType::uint8,    DType::int32,   DType::int64};
 
-/// What a rank contributes to element i of a call: sums of it are exact in every type.
+/// The value that a rank contributes to element i of a call: sums of such values are exact in every
+/// type.
 double value_of(int rank, int call, std::size_t i) {
   return 1 + (rank * 3 + call * 5 + static_cast<int>(i)) % 7;
 }
 
-/// Sleeps now and then, differently on every rank and in every call.
+/// Sleeps now and then, at different times on every rank and in every call.
 void come_late(int rank, int call) {
   if ((rank * 5 + call) % 11 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
 }
@@ -50,7 +51,7 @@ bool is_sum(const Tensor& result, int ranks, int call) {
   return true;
 }
 
-/// Sums of 0 to 40 bytes of one type: tiny ones, and the first that are not.
+/// The number of wrong sums of 0 to 40 bytes of one type: tiny sums, and the first larger ones.
 int wrong_sums(Communicator& comm, DType dtype) {
   int wrong = 0;
   for (std::size_t count = 0; count * size_of(dtype) <= 40; ++count) {
@@ -68,7 +69,7 @@ int wrong_sums(Communicator& comm, DType dtype) {
   return wrong;
 }
 
-/// One call of blocks or a sum, as all ranks draw it alike.
+/// Makes one call of blocks or a sum, which all ranks draw alike; true if it is right.
 bool tiny_call_is_right(Communicator& comm, int call, std::minstd_rand& random) {
   const std::size_t count = random() % 6;
   const bool shared = random() % 2 == 0;
@@ -92,7 +93,7 @@ bool tiny_call_is_right(Communicator& comm, int call, std::minstd_rand& random) 
   }
 }
 
-/// In which this rank announced its last call.
+/// The line in which this rank announced its last call.
 const collectives::AnnounceLine& last_line(Group& group) {
   const collectives::ControlBlock& own = group.engine().memory().control();
   return own.announce[own.calls.newest() & 1];
@@ -240,8 +241,9 @@ TEST_CASE("an alltoallv of few elements is one operation once the ranks know how
     int ranks;
     std::vector<Step> steps;
   };
-  // As many bytes as the counts have travel with them at first, then as many as in the call before,
-  // to the next power of two of both; all ranks together have 4 KiB. What is a rank's own stays.
+  // At first as many bytes of blocks travel with the counts as these have themselves, then as many
+  // as in the call before, each to the next power of two; all ranks together have 4 KiB. A rank's
+  // own block does not travel.
   const Case cases[] = {
       {2,
        {{4, 1}, {5, 2}, {5, 1}, {12, 1}, {13, 2}, {252, 2}, {252, 1}, {253, 2}, {253, 2}, {4, 1}}},

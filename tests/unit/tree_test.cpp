@@ -36,7 +36,7 @@ std::string canonical(int n) {
   return test::tree_sum(leaves(ranks), 0, ranks.size()).text;
 }
 
-/// What the ranks of these nodes compute when they follow a plan.
+/// The expression that the ranks of these nodes compute when they follow a plan.
 std::string carried_out(const CombinePlan& plan, const std::vector<std::vector<int>>& nodes) {
   std::vector<Expression> values;
   for (std::size_t i = 0; i < plan.num_partials(); ++i) {
@@ -144,7 +144,7 @@ std::vector<Segment> segments_of(const std::vector<std::size_t>& counts, DType d
   return segments;
 }
 
-/// How often each element is visited when the layout is walked in chunks.
+/// The number of visits of each element when the layout is walked in chunks.
 std::vector<std::vector<int>> visits(const FusedLayout& layout, std::size_t chunk_bytes) {
   std::vector<std::vector<int>> seen;
   for (const Segment& segment : layout.segments()) seen.emplace_back(segment.count, 0);

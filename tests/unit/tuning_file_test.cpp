@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of TUTTI_TUNING: what is written is read again, and each mistake is named with its line.
+// The file of TUTTI_TUNING: a written file is read again, and the error of each mistake names its
+// line.
 #include "runtime/job/tuning_file.hpp"
 
 #include <doctest/doctest.h>
@@ -24,7 +25,7 @@ std::string replaced(std::string text, const std::string& old, const std::string
   return text.replace(text.find(old), old.size(), by);
 }
 
-/// The text of the error that a file with this text gives.
+/// The error of a file with this text.
 std::string refusal_of(const std::string& text) {
   try {
     parse_tuning(text, "a.file");

@@ -158,7 +158,7 @@ TEST_CASE("shapes and devices print as they are written") {
 
 namespace {
 
-// The formats by their definition, in exact double arithmetic: the independent opinion.
+// The formats by their definition, in exact double arithmetic, for comparison.
 struct Format {
   int mantissa_bits;
   int exponent_bits;
@@ -178,7 +178,7 @@ struct Format {
     return sign * std::ldexp(leading + mantissa, power);
   }
 
-  // Nearest, ties to even, by counting units of the last place.
+  // Rounds to nearest, ties to even, by counting units of the last place.
   [[nodiscard]] std::uint16_t round(float number) const {
     const auto sign = static_cast<std::uint16_t>(std::signbit(number) ? 0x8000 : 0);
     const double size = std::fabs(static_cast<double>(number));
@@ -303,7 +303,7 @@ TEST_CASE("an error code has a name and an exit code") {
 
 // --- lists as arguments --------------------------------------------------------------------------
 
-// Every form in which a call takes keys and values compiles and means what it says.
+// Every form in which a call takes keys and values compiles and has its meaning.
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How waits share cores: when they yield, when they sleep, and that no signal is missed.
+// How waits share cores: they yield and sleep at the right times, and miss no signal.
 #include "collectives/wait/wait.hpp"
 
 #include <atomic>
@@ -59,7 +59,7 @@ class TwoRanks {
 
 std::vector<int> only(int rank) { return {rank}; }
 
-/// A program that computes, on this core alone, as long as this lives.
+/// A program that computes, on this core alone, as long as the object lives.
 class Hog {
  public:
   explicit Hog(int core) : thread_([this] { run(); }) {
@@ -84,10 +84,10 @@ class Hog {
 
   std::atomic<bool> ends_{false};
   bool is_there_ = false;
-  std::thread thread_;  // begun last: it reads ends_
+  std::thread thread_;  // begun last, because it reads ends_
 };
 
-/// Keeps this thread on the core that it is on; back to all at the end.
+/// Keeps this thread on its present core, until the end of the object.
 class OnOneCore {
  public:
   OnOneCore() : core_(sched_getcpu()) {
@@ -110,7 +110,8 @@ class OnOneCore {
   bool is_kept_ = false;
 };
 
-/// Whether one who yields beside a program that computes loses the core for a while, here.
+/// True if a thread that yields beside a program that computes loses the core for a while on this
+/// machine.
 bool yields_are_long() {
   for (int i = 0; i < 100; ++i) {
     const auto begin = Clock::now();
@@ -121,8 +122,8 @@ bool yields_are_long() {
 }
 
 struct Switches {
-  long voluntary;    ///< a thread that sleeps
-  long involuntary;  ///< one that is preempted, or yields
+  long voluntary;    ///< by a thread that sleeps
+  long involuntary;  ///< by a thread that is preempted, or yields
 };
 Switches switches_of_this_thread() {
   rusage usage{};
@@ -142,7 +143,7 @@ TEST_CASE(
   core.came_back(milliseconds(4), begin);
   CHECK(core.is_wanted(begin));
   CHECK(core.is_wanted(begin + milliseconds(99)));
-  CHECK_FALSE(core.is_wanted(begin + milliseconds(100)));  // asks
+  CHECK_FALSE(core.is_wanted(begin + milliseconds(100)));  // tries a yield again
   CHECK(core.was_wanted());
   core.came_back(milliseconds(3), begin + milliseconds(103));
   CHECK(core.is_wanted(begin + milliseconds(302)));
@@ -159,7 +160,8 @@ TEST_CASE("a wait yields again once several yields in a row have come back soon"
   const auto later = begin + milliseconds(100);
   for (int i = 0; i < 7; ++i) core.came_back(microseconds(1), later);
   CHECK(core.was_wanted());
-  core.came_back(milliseconds(4), later);  // a program that has had its share let seven come back
+  // A program that has had its share let seven yields come back.
+  core.came_back(milliseconds(4), later);
   for (int i = 0; i < 7; ++i) core.came_back(microseconds(1), later);
   CHECK(core.was_wanted());
   core.came_back(microseconds(1), later);
@@ -191,7 +193,7 @@ TEST_CASE("a rank whose core another program wants sleeps while it waits") {
   TwoRanks ranks;
   const Settings settings;
   std::atomic<std::uint64_t> begun{0};
-  // The other rank has no core of its own, so that a machine with one core will do.
+  // The other rank has no core of its own, so that a machine with one core suffices.
   std::thread other([&] {
     collectives::Waiter waiter(ranks.memory(1), ranks.topology(1), settings, nullptr);
     for (std::uint64_t step = 1; step <= kSteps; ++step) {
@@ -220,7 +222,7 @@ TEST_CASE("a rank whose core another program wants sleeps while it waits") {
 
 TEST_CASE("a signal wakes who sleeps until it comes, however long a sleep may take") {
   constexpr std::uint64_t kSteps = 20'000;
-  constexpr auto kForGood = std::chrono::hours(1);  // what is missed here ends at the time limit
+  constexpr auto kForGood = std::chrono::hours(1);  // a missed signal ends at the test's time limit
   TwoRanks ranks;
   const auto take_turns = [&](int self) {
     Sleepers sleepers(ranks.memory(self), ranks.topology(self));

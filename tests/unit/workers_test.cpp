@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a rank: who makes them, what they do, and what they leave alone.
+// The threads of a rank: who makes them, what they do, and what they do not touch.
 #include "collectives/job/workers.hpp"
 
 #include <atomic>
@@ -47,7 +47,7 @@ std::size_t num_threads() {
   return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-/// Threads whose names begin so.
+/// The number of threads whose names begin like this.
 std::size_t num_named(const std::string& begin) {
   std::size_t named = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -58,7 +58,7 @@ std::size_t num_named(const std::string& begin) {
   return named;
 }
 
-/// Looks until it is so, or for 10 s.
+/// Waits until `is_so` is true, for at most 10 s.
 bool becomes(const std::function<bool()>& is_so) {
   for (int look = 0; look < 10'000; ++look) {
     if (is_so()) return true;
@@ -67,12 +67,12 @@ bool becomes(const std::function<bool()>& is_so) {
   return false;
 }
 
-/// The kernel counts a thread that was joined for a moment longer.
+/// Waits for the number of threads: the kernel counts a thread that was joined for a moment longer.
 bool becomes_num_threads(std::size_t expected) {
   return becomes([&] { return num_threads() == expected; });
 }
 
-/// Once helpers of the test before have ended.
+/// The number of threads once helpers of the test before have ended.
 std::size_t num_threads_without_helpers() {
   CHECK(becomes([] { return num_named("tutti-") == 0; }));
   return num_threads();
@@ -84,7 +84,7 @@ Settings with_threads(int threads) {
   return settings;
 }
 
-/// Every piece of a run counts itself.
+/// Runs pieces, each of which counts itself.
 std::vector<int> counted(Workers& workers, std::size_t pieces) {
   std::vector<int> counts(pieces);
   workers.run(pieces, [&](std::size_t piece) { ++counts[piece]; });
@@ -171,7 +171,7 @@ TEST_CASE("helpers are made at the first large call, have names, and end with th
     CHECK(num_threads() == before);
     counted(workers, 4);
     CHECK(num_threads() == before + 2);
-    CHECK(becomes([] { return num_named("tutti-2") == 1; }));  // it names itself
+    CHECK(becomes([] { return num_named("tutti-2") == 1; }));  // the thread sets its name itself
     CHECK(num_named("tutti-3") == 0);
   }
   CHECK(becomes_num_threads(before));
@@ -228,12 +228,12 @@ TEST_CASE("signals go to the program's threads, not to helpers") {
   sigset_t pending;
   sigpending(&pending);
   CHECK(sigismember(&pending, SIGUSR1) == 1);
-  std::signal(SIGUSR1, SIG_IGN);  // takes it away
+  std::signal(SIGUSR1, SIG_IGN);  // discards the pending signal
   std::signal(SIGUSR1, old);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// qemu-user has a thread of its own in each process.
+// qemu-user itself has a thread in each process.
 TEST_CASE("a forked process has no helpers: it does all pieces itself, and ends" *
           doctest::skip(test::is_emulated())) {
   auto workers = std::make_unique<Workers>(Workers::Options{.threads = 4});
@@ -261,7 +261,7 @@ TEST_CASE("helpers compute in the floating-point mode that the caller has at the
     _mm_setcsr(flush ? before | kFlushToZero : before & ~kFlushToZero);
     std::vector<float> results(kPieces, -1.0f);
     workers.run(kPieces, [&](std::size_t piece) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));  // so that all take part
+      std::this_thread::sleep_for(std::chrono::microseconds(100));  // so that all helpers take part
       const volatile float tiny = std::numeric_limits<float>::min();
       results[piece] = tiny * 0.5f;
     });
@@ -275,7 +275,7 @@ TEST_CASE("helpers compute in the floating-point mode that the caller has at the
 // qemu-user limits no address space.
 TEST_CASE("threads that cannot be made are missed aloud, and the work is done without them" *
           doctest::skip(test::is_emulated())) {
-  const pid_t child = fork();  // a limit for this process alone
+  const pid_t child = fork();  // limits only this process
   if (child == 0) {
     alarm(60);
     std::string said;
@@ -297,7 +297,7 @@ TEST_CASE("threads that cannot be made are missed aloud, and the work is done wi
 #endif
 }
 
-// --- how many there are by default ---------------------------------------------------------------
+// --- the default number of threads ---------------------------------------------------------------
 
 TEST_CASE("cores are counted, not their hardware threads") {
   const test::ScratchFolder folder;
@@ -310,7 +310,7 @@ TEST_CASE("cores are counted, not their hardware threads") {
   write(64, "0,64");
   write(1, "1,65");
   tutti::ProcessorSet usable{};
-  usable[0] = 0b111;  // nothing is known of number 2
+  usable[0] = 0b111;  // the number 2 is unknown
   usable[1] = 0b1;
   const tutti::ProcessorSet cores = tutti::cores_of(usable, folder.path());
   CHECK(cores[0] == 0b111);
@@ -357,7 +357,7 @@ TEST_CASE("of the quotas of a cgroup and of those above it, of both versions, th
   CHECK(quota() == 0);
   write("job/rank/cpu.max", "max 100000");
   CHECK(quota() == 0);
-  write("cpu.max", "250000 100000");  // as a container sees its own
+  write("cpu.max", "250000 100000");  // the form in which a container sees its own group
   CHECK(quota() == 2.5);
   write("job/cpu.max", "120000 100000");
   CHECK(quota() == 1.2);
@@ -376,13 +376,13 @@ TEST_CASE("of the quotas of a cgroup and of those above it, of both versions, th
 
 namespace {
 
-/// A group of the kernel's own with a quota of 1.2 processors; none without the right to make it.
+/// A real cgroup with a quota of 1.2 processors; none without the right to make it.
 class RealCgroup {
  public:
   RealCgroup() {
     struct Version {
       const char* mount;
-      const char* has;  // a file of every group there
+      const char* has;  // a file that every group has there
       const char* file;
       const char* text;
     };
@@ -441,7 +441,7 @@ TEST_CASE("helpers keep the processors of their owner's creation, whatever is bo
   for (int number = 0; CPU_COUNT(&one) == 0; ++number) {
     if (CPU_ISSET(number, &before)) CPU_SET(number, &one);
   }
-  pthread_setaffinity_np(pthread_self(), sizeof one, &one);  // as OpenMP does
+  pthread_setaffinity_np(pthread_self(), sizeof one, &one);  // like OpenMP
   std::atomic<int> bound{0};
   std::atomic<int> seen{0};
   const pthread_t owner = pthread_self();

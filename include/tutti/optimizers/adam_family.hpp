@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adam, and optimizers that are built on its two moments m = b1*m + (1-b1)*g and v = b2*v +
-// (1-b2)*g^2.
+// Adam, and optimizers built on its two moments m = b1*m + (1-b1)*g and v = b2*v + (1-b2)*g^2.
 //
 // Below, m^ = m/(1 - b1^t), v^ = v/(1 - b2^t), and l = lr*sqrt(1 - b2^t)/(1 - b1^t). The symbols of
 // the formulas: optimizers.hpp.
