@@ -15,7 +15,7 @@ using tutti::Tensor;
 
 namespace {
 
-// No multiple of a power of two or of a tile.
+/// Elements of the weight, which are no multiple of a power of two.
 constexpr std::int64_t kCount = test::kFewCases ? 7001 : 20011;
 constexpr int kSteps = 3;
 

@@ -441,7 +441,7 @@ TEST_CASE("helpers keep the processors of their owner's creation, whatever is bo
   for (int number = 0; CPU_COUNT(&one) == 0; ++number) {
     if (CPU_ISSET(number, &before)) CPU_SET(number, &one);
   }
-  pthread_setaffinity_np(pthread_self(), sizeof one, &one);  // like OpenMP
+  pthread_setaffinity_np(pthread_self(), sizeof one, &one);  // as OpenMP binds threads
   std::atomic<int> bound{0};
   std::atomic<int> seen{0};
   const pthread_t owner = pthread_self();

@@ -52,7 +52,7 @@ class DeviceRows {
     Entry* entry;
     std::size_t most_rows;
     std::size_t begin = 0;            ///< offset of its sums, in bytes
-    std::vector<std::int64_t> ids{};  ///< for an updater
+    std::vector<std::int64_t> ids{};  ///< ids of the rows, for an updater
   };
   /// The keys of the push that are on one GPU, and the sums of their rows.
   struct GpuRows {

@@ -27,7 +27,7 @@ void DeviceSample::add(int device, const std::byte* bytes, std::size_t count) {
 void DeviceSample::settle(Digest& digest) {
   std::map<int, Tensor> fetched;
   for (auto& [device, sample] : samples_) {
-    sample.expected = 0;  // expected by a push that was refused
+    sample.expected = 0;  // rows that a refused push expected
     if (sample.bytes == 0) continue;
     const Shape shape{static_cast<std::int64_t>(sample.bytes)};
     Tensor& rows = fetched.emplace(device, Tensor::empty(shape, DType::uint8)).first->second;
