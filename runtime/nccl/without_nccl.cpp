@@ -26,8 +26,7 @@ gpus::NodeId Library::make_id() { throw Error(ErrorCode::invalid_argument, loade
 
 std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& /*id*/, int /*local_rank*/,
                                                      int /*local_size*/, int /*device*/,
-                                                     std::chrono::duration<double> /*timeout*/,
-                                                     const std::function<void()>& /*poll*/) {
+                                                     const gpus::Patience& /*patience*/) {
   throw Error(ErrorCode::invalid_argument, loaded().reason);
 }
 
