@@ -59,7 +59,7 @@ GOOD = {
     "apps/p.cpp": SPDX + "#include <tutti/settings.hpp>\n#include <Eigen/Core>\n"
                          '#include "support/p.hpp"\n',
     "apps/support/p.hpp": SPDX,
-    "tests/README.md": "Tests.\n",
+    "tests/README.md": "Tests.\n```sh\n# d\n```\n## C\n",
     "tests/CMakeLists.txt": "tutti_unit_test(t FILES unit/t_test.cpp\n"
                             "  ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)\n"
                             "add_executable(d c/d_test.c)\n"
@@ -69,7 +69,9 @@ GOOD = {
     "tests/c/d_test.c": SPDX + "#include <tutti/c.h>\n",
     "tests/unit/t_test.cpp": SPDX + '#include <mpi.h>\n#include "runtime/b.hpp"\n'
                                     '// misspelt on purpose: TUTTI_TIMOUT\n',
-    "scripts/mpirun/README.md": "Scripts.\n",
+    "scripts/mpirun/README.md": "# A *test*, B's\n[all](test.sh) [up](../../apps/)\n"
+                                "[here](#a-test-bs) [there](../../tests/README.md#c)\n"
+                                "[far](https://x.org/y#z)\n",
     "scripts/mpirun/test.sh": "echo no marks: XXXL, TODOS\n",
     ".ci/run": "scripts/mpirun/test.sh\n",
     "build/junk.cpp": "\tusing namespace std; // not looked at\n",
@@ -128,6 +130,9 @@ BAD = [
     ("license_line", "tests/c/d_test.c", 1, ""),
     ("readme", "bindings", 1, {"bindings/CMakeLists.txt": ""}),
     ("readme", "scripts", 1, {"scripts/other/run.sh": ""}),
+    ("links", "README.md", 2, "A [page](apps/README.md),\na [file](apps/gone.cpp)\n"),
+    ("links", "README.md", 1, "[a heading](tests/README.md#gone)\n"),
+    ("links", "README.md", 1, "[a comment](tests/README.md#d)\n"),
     ("unfinished_marks", "README.md", 1, "TO" "DO: more\n"),
     ("unfinished_marks", "apps/p.cpp", 2, SPDX + "// FIX" "ME\n"),
     ("unfinished_marks", ".clang-tidy", 1, "# XX" "X\n"),

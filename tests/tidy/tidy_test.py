@@ -10,6 +10,7 @@ tree that breaks it.
 """
 
 import os
+import posixpath
 import re
 import sys
 from collections import namedtuple
@@ -72,6 +73,7 @@ MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")  # split, so that this l
 VARIABLE = re.compile(r"\bTUTTI_[A-Z0-9_]*[A-Z0-9]\b")
 MACRO = re.compile(r"^\s*#\s*define\s+(TUTTI_\w+)")
 ENUMERATOR = re.compile(r"\b(TUTTI_\w+) = \d")  # of the C API
+LINK = re.compile(r"\]\(([^()\s]*)\)")  # of a page
 
 
 def read_tree(root):
@@ -291,6 +293,30 @@ def readme(files):
             yield Finding(top, 1, "readme", f"{top}/README.md is missing")
 
 
+def anchors(page):
+    """The names that links to the headings of a page have."""
+    text = re.sub(r"^ *```.*?^ *```$", "", "\n".join(page.lines), flags=re.S | re.M)
+    headings = re.findall(r"^#+ +(.*?) *$", text, flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(files):
+    """A link from a page into the tree names a file or folder, and one of a page's headings."""
+    there = {file.path for file in files}
+    there.update(str(parent) for path in list(there) for parent in Path(path).parents)
+    headings = {page.path: anchors(page) for page in of_kind(files, (".md",))}
+    for page in of_kind(files, (".md",)):
+        for number, link in ((number, link) for number, line in enumerate(page.lines, 1)
+                             for link in LINK.findall(line) if "://" not in link):
+            name, _, heading = link.partition("#")
+            folder = posixpath.dirname(page.path)
+            target = posixpath.normpath(posixpath.join(folder, name)) if name else page.path
+            if target not in there:
+                yield Finding(page.path, number, "links", f"{link}: there is no {target}")
+            elif heading and heading not in headings.get(target, ()):
+                yield Finding(page.path, number, "links", f"{link}: {target} has no such heading")
+
+
 def unfinished_marks(files):
     for file in files:
         for number, found in matches(file, MARKS):
@@ -366,8 +392,8 @@ def exported_declarations(files):
 
 RULES = (quoted_includes, floors, standard_only, c_headers, layer_in_brackets, vendor_headers,
          file_length, line_length, class_size, class_in_one_source, tabs, license_line, readme,
-         unfinished_marks, built_sources, using_namespace_std, old_doctest, documented_variables,
-         exported_declarations)
+         links, unfinished_marks, built_sources, using_namespace_std, old_doctest,
+         documented_variables, exported_declarations)
 
 
 def findings(root):
