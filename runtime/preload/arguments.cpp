@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/arguments.hpp"
 
+#include "runtime/base/digest.hpp"
+
 namespace tutti::preload {
 
 std::string name_of(MPI_Comm comm) {
@@ -42,6 +44,24 @@ const Served* served_by(Process& process, MPI_Comm comm) noexcept {
   } catch (const std::exception& error) {
     end_job(error, "the group of " + name_of(comm));
   }
+}
+
+int carry_out_by_mpi(const char* name, MPI_Comm comm, std::uint64_t digest,
+                     collectives::FunctionRef<std::string()> describe,
+                     collectives::FunctionRef<int()> by_mpi) {
+  Process* running = process();
+  const bool is_watched = running != nullptr && running->is_watched;
+  const Served* served = is_watched ? served_by(*running, comm) : nullptr;
+  if (served == nullptr) return by_mpi();
+  collectives::Engine& engine = served->group->engine();
+  const collectives::CountedCall counted(engine.statistics(), name);
+  const int code = guarded(comm, [&] {
+    engine.run({.kind = collectives::Kind::barrier,
+                .digest = Digest().add(std::string_view(name)).add(digest).value(),
+                .segments = {},
+                .describe = describe});
+  });
+  return code == MPI_SUCCESS ? by_mpi() : code;
 }
 
 Items::Items(const Process& process, int count, MPI_Datatype type) : count_(count), type_(type) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "collectives/engine/engine.hpp"
+#include "collectives/job/function_ref.hpp"
 #include "runtime/preload/collectives.hpp"
 #include "runtime/preload/process.hpp"
 
@@ -68,6 +69,25 @@ int carry_out(const Served& served, collectives::Kind kind, std::size_t bytes, M
               Own own, ByMpi by_mpi) {
   if (served.choice == nullptr) return own();
   return served.choice->run(kind, bytes, comm, own, by_mpi);
+}
+
+/// Carries out a call by MPI, on all ranks alike. Where waits are watched, the ranks meet first, so
+/// that who is missing or makes another call is named. `name` is what reports count it as, and
+/// lives on. Collective over `comm`. Returns MPI's code.
+int carry_out_by_mpi(const char* name, MPI_Comm comm, std::uint64_t digest,
+                     collectives::FunctionRef<std::string()> describe,
+                     collectives::FunctionRef<int()> by_mpi);
+template <class ByMpi>
+int carry_out_by_mpi(const char* name, MPI_Comm comm, ByMpi by_mpi) {
+  const auto describe = [&] { return std::string(name) + " on " + name_of(comm); };
+  return carry_out_by_mpi(name, comm, 0, describe, by_mpi);
+}
+/// The same for a reduction that the engine cannot carry out.
+template <class ByMpi>
+int reduce_by_mpi(const char* name, const Elements& all, MPI_Comm comm, ByMpi by_mpi) {
+  const auto describe = [&] { return words(name, all.count, all.type, comm); };
+  const auto count = static_cast<std::uint64_t>(all.count);
+  return carry_out_by_mpi(name, comm, count, describe, by_mpi);
 }
 
 /// So many items of a datatype in the program's memory, as bytes in the order of the datatype.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one symbol of the part behind the preloaded library: what carries out each function.
+#include "runtime/preload/arguments.hpp"
 #include "runtime/preload/blocks.hpp"
 #include "runtime/preload/collectives.hpp"
 #include "runtime/preload/fortran.hpp"
@@ -41,6 +42,15 @@ void add_blocks(Functions& all) {
   };
 }
 
+void add_watched(Functions& all) {
+#define TUTTI_ROW(name, parameters, arguments)                                          \
+  all.name = [] parameters {                                                            \
+    return carry_out_by_mpi("MPI_" #name, comm, [&] { return PMPI_##name arguments; }); \
+  };
+  TUTTI_WATCHED_C(TUTTI_ROW)
+#undef TUTTI_ROW
+}
+
 Behind make() {
   Behind behind{TUTTI_VERSION, {}};
   Functions& all = behind.functions;
@@ -69,6 +79,7 @@ Behind make() {
     return allreduce(input, output, {count, type, op}, comm);
   };
   add_blocks(all);
+  add_watched(all);
   add_fortran(all);
   return behind;
 }

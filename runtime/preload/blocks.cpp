@@ -314,7 +314,8 @@ int reduce_scatter(const void* input, const TargetOfMany& to, MPI_Op op, MPI_Com
   };
   const auto taken =
       process() == nullptr ? std::nullopt : reduction_of(*process(), {1, to.type, op});
-  const Served* served = taken ? served_by(*process(), comm) : nullptr;
+  if (!taken) return reduce_by_mpi("MPI_Reduce_scatter", {1, to.type, op}, comm, by_mpi);
+  const Served* served = served_by(*process(), comm);
   if (served == nullptr || to.counts == nullptr) return by_mpi();
   Counts counts;
   for (int rank = 0; rank < served->group->topology().size; ++rank) {
@@ -334,7 +335,10 @@ int reduce_scatter_block(const void* input, const Target& to, MPI_Op op, MPI_Com
   };
   const auto taken =
       process() == nullptr ? std::nullopt : reduction_of(*process(), {to.count, to.type, op});
-  const Served* served = taken ? served_by(*process(), comm) : nullptr;
+  if (!taken) {
+    return reduce_by_mpi("MPI_Reduce_scatter_block", {to.count, to.type, op}, comm, by_mpi);
+  }
+  const Served* served = served_by(*process(), comm);
   if (served == nullptr) return by_mpi();
   Counts counts;
   for (int rank = 0; rank < served->group->topology().size; ++rank) counts.add(taken->count);

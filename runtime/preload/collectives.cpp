@@ -45,7 +45,8 @@ int allreduce(const void* input, void* output, const Elements& all, MPI_Comm com
   };
   Process* process = preload::process();
   const auto taken = process == nullptr ? std::nullopt : reduction_of(*process, all);
-  const Served* served = taken ? served_by(*process, comm) : nullptr;
+  if (!taken) return reduce_by_mpi("MPI_Allreduce", all, comm, by_mpi);
+  const Served* served = served_by(*process, comm);
   const bool is_valid = input != nullptr && output != nullptr && output != MPI_IN_PLACE;
   if (served == nullptr || !is_valid) return by_mpi();
   const auto own = [&] {
@@ -70,7 +71,8 @@ int reduce(const void* input, void* output, const Elements& all, int root, MPI_C
   };
   Process* process = preload::process();
   const auto taken = process == nullptr ? std::nullopt : reduction_of(*process, all);
-  const Served* served = taken ? served_by(*process, comm) : nullptr;
+  if (!taken) return reduce_by_mpi("MPI_Reduce", all, comm, by_mpi);
+  const Served* served = served_by(*process, comm);
   bool is_valid = served != nullptr && input != nullptr && is_root_of(*served, root);
   const bool is_root = is_valid && served->rank == root;
   if (is_root) is_valid = output != nullptr && output != MPI_IN_PLACE;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/fortran.hpp"
 
+#include <dlfcn.h>
+
+#include "runtime/preload/arguments.hpp"
 #include "runtime/preload/blocks.hpp"
 #include "runtime/preload/collectives.hpp"
 #include "runtime/preload/process.hpp"
@@ -83,6 +86,23 @@ void add_blocks(Functions& all) {
   };
 }
 
+/// The MPI's own take the arguments as they are. Its library of Fortran is there if a program calls
+/// them.
+void add_watched(Functions& all) {
+#define TUTTI_ROW(name, NAME, parameters, arguments)                                              \
+  all.name##_f = [] parameters {                                                                  \
+    using Function = void parameters;                                                             \
+    static auto* const own = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, "pmpi_" #name "_")); \
+    const auto by_mpi = [&] {                                                                     \
+      own arguments;                                                                              \
+      return error == nullptr ? MPI_SUCCESS : *error;                                             \
+    };                                                                                            \
+    set(error, carry_out_by_mpi("MPI_" #NAME, PMPI_Comm_f2c(*comm), by_mpi));                     \
+  };
+  TUTTI_WATCHED_FORTRAN(TUTTI_ROW)
+#undef TUTTI_ROW
+}
+
 }  // namespace
 
 void add_fortran(Functions& all) {
@@ -120,6 +140,7 @@ void add_fortran(Functions& all) {
                          {*count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op)}, PMPI_Comm_f2c(*comm)));
   };
   add_blocks(all);
+  add_watched(all);
 }
 
 }  // namespace tutti::preload

@@ -6,8 +6,36 @@
 #include <cstdint>
 #include <mpi.h>
 
+/// X(name, parameters, arguments) for each function of C that MPI carries out, once the ranks have
+/// met where their waits are watched.
+#define TUTTI_WATCHED_C(X)                                                                     \
+  X(Gatherv,                                                                                   \
+    (const void* input, int given, MPI_Datatype given_type, void* output, const int* counts,   \
+     const int* places, MPI_Datatype type, int root, MPI_Comm comm),                           \
+    (input, given, given_type, output, counts, places, type, root, comm))                      \
+  X(Scatterv,                                                                                  \
+    (const void* input, const int* counts, const int* places, MPI_Datatype given_type,         \
+     void* output, int count, MPI_Datatype type, int root, MPI_Comm comm),                     \
+    (input, counts, places, given_type, output, count, type, root, comm))                      \
+  X(Alltoallv,                                                                                 \
+    (const void* input, const int* given, const int* given_places, MPI_Datatype given_type,    \
+     void* output, const int* counts, const int* places, MPI_Datatype type, MPI_Comm comm),    \
+    (input, given, given_places, given_type, output, counts, places, type, comm))              \
+  X(Alltoallw,                                                                                 \
+    (const void* input, const int* given, const int* given_places,                             \
+     const MPI_Datatype* given_types, void* output, const int* counts, const int* places,      \
+     const MPI_Datatype* types, MPI_Comm comm),                                                \
+    (input, given, given_places, given_types, output, counts, places, types, comm))            \
+  X(Scan,                                                                                      \
+    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+    (input, output, count, type, op, comm))                                                    \
+  X(Exscan,                                                                                    \
+    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+    (input, output, count, type, op, comm))
+
 /// X(name, parameters, arguments) for each function of C.
 #define TUTTI_PRELOADED_C(X)                                                                   \
+  TUTTI_WATCHED_C(X)                                                                           \
   X(Init, (int* argc, char*** argv), (argc, argv))                                             \
   X(Init_thread, (int* argc, char*** argv, int required, int* provided),                       \
     (argc, argv, required, provided))                                                          \
@@ -53,9 +81,36 @@
 /// X(name, NAME, parameters, arguments) for each of Fortran, whose arguments are addresses. Open
 /// MPI's call PMPI_*; those of other MPIs call MPI_*, which is taken already.
 #ifndef OMPI_MAJOR_VERSION
+#define TUTTI_WATCHED_FORTRAN(X)
 #define TUTTI_PRELOADED_FORTRAN(X)
 #else
+#define TUTTI_WATCHED_FORTRAN(X)                                                                \
+  X(gatherv, GATHERV,                                                                           \
+    (void* input, MPI_Fint* given, MPI_Fint* given_type, void* output, MPI_Fint* counts,        \
+     MPI_Fint* places, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error),        \
+    (input, given, given_type, output, counts, places, type, root, comm, error))                \
+  X(scatterv, SCATTERV,                                                                         \
+    (void* input, MPI_Fint* counts, MPI_Fint* places, MPI_Fint* given_type, void* output,       \
+     MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error),         \
+    (input, counts, places, given_type, output, count, type, root, comm, error))                \
+  X(alltoallv, ALLTOALLV,                                                                       \
+    (void* input, MPI_Fint* given, MPI_Fint* given_places, MPI_Fint* given_type, void* output,  \
+     MPI_Fint* counts, MPI_Fint* places, MPI_Fint* type, MPI_Fint* comm, MPI_Fint* error),      \
+    (input, given, given_places, given_type, output, counts, places, type, comm, error))        \
+  X(alltoallw, ALLTOALLW,                                                                       \
+    (void* input, MPI_Fint* given, MPI_Fint* given_places, MPI_Fint* given_types, void* output, \
+     MPI_Fint* counts, MPI_Fint* places, MPI_Fint* types, MPI_Fint* comm, MPI_Fint* error),     \
+    (input, given, given_places, given_types, output, counts, places, types, comm, error))      \
+  X(scan, SCAN,                                                                                 \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,  \
+     MPI_Fint* error),                                                                          \
+    (input, output, count, type, op, comm, error))                                              \
+  X(exscan, EXSCAN,                                                                             \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,  \
+     MPI_Fint* error),                                                                          \
+    (input, output, count, type, op, comm, error))
 #define TUTTI_PRELOADED_FORTRAN(X)                                                              \
+  TUTTI_WATCHED_FORTRAN(X)                                                                      \
   X(init, INIT, (MPI_Fint * error), (error))                                                    \
   X(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint * provided, MPI_Fint * error),     \
     (required, provided, error))                                                                \

@@ -76,6 +76,7 @@ int Groups::forget(MPI_Comm /*comm*/, int /*key*/, void* value, void* groups) {
   {
     const std::lock_guard lock(self->mutex_);
     self->all_.erase(served.get());
+    static_cast<void>(collectives::caught([&] { self->count(*served); }));
   }
   if (served->own == MPI_COMM_NULL || served->group == nullptr) return MPI_SUCCESS;
   served->messages->mute();
@@ -88,11 +89,56 @@ int Groups::forget(MPI_Comm /*comm*/, int /*key*/, void* value, void* groups) {
 void Groups::end() {
   const std::lock_guard lock(mutex_);
   changes().fetch_add(1, std::memory_order_release);
+  for (const Served* served : all_) count(*served);
+  collectives::StatisticsCollector& reported = world_->engine().statistics();
+  for (auto& [name, totals] : costs_) {
+    reported.totals_for(std::hash<std::string>()(name), [&] { return std::move(totals); });
+  }
   for (Served* served : all_) {
     if (served->own != MPI_COMM_NULL) served->group.reset();
   }
   for (Served* served : all_) served->group.reset();
   world_.reset();
+}
+
+namespace {
+
+/// Empty where the program has not named it: MPIs do, by numbers.
+std::string given_name(MPI_Comm comm) {
+  char name[MPI_MAX_OBJECT_NAME] = "";
+  int length = 0;
+  PMPI_Comm_get_name(comm, name, &length);
+  return std::string_view(name).starts_with("MPI COMMUNICATOR") ? "" : name;
+}
+
+}  // namespace
+
+/// Adds up what the calls on a communicator have cost, under its name, or its size where the
+/// program has not named it. Ranks become those of MPI_COMM_WORLD.
+void Groups::count(const Served& served) {
+  if (served.group == nullptr || served.group == world_) return;
+  const Settings& settings = served.group->settings();
+  if (settings.statistics.empty() && settings.prometheus.empty()) return;
+  constexpr std::size_t kMostNames = 1000;  // a program may make and name communicators for ever
+  const std::vector<int> members = members_of(served.comm);
+  std::string where = given_name(served.comm);
+  if (where.empty() || costs_.size() > kMostNames) {
+    where = "communicators of " + std::to_string(members.size()) + " ranks";
+  }
+  for (const auto& totals : served.group->engine().statistics().all()) {
+    const std::string name = totals->call + " on " + where;
+    collectives::CallTotals& sum = costs_.try_emplace(name).first->second;
+    sum.call = name;
+    sum.calls += totals->calls;
+    sum.bytes += totals->bytes;
+    sum.ticks += totals->ticks;
+    sum.waited_ticks += totals->waited_ticks;
+    for (const auto& [rank, late] : totals->late) {
+      collectives::Lateness& all = sum.late[members[static_cast<std::size_t>(rank)]];
+      all.calls += late.calls;
+      all.waited_ticks += late.waited_ticks;
+    }
+  }
 }
 
 const Served* Groups::look(MPI_Comm comm, Seen& seen) {
@@ -103,6 +149,7 @@ const Served* Groups::look(MPI_Comm comm, Seen& seen) {
   auto* served = static_cast<Served*>(value);
   if (is_there == 0) {
     std::unique_ptr<Served> made = serve(comm);
+    made->comm = comm;
     check(PMPI_Comm_set_attr(comm, key_, made.get()), "MPI_Comm_set_attr");
     served = made.release();
     const std::lock_guard lock(mutex_);

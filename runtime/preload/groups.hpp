@@ -11,12 +11,15 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mpi.h>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "collectives/engine/statistics_collector.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/mpi/transport.hpp"
 #include "runtime/preload/choice.hpp"
@@ -25,6 +28,7 @@ namespace tutti::preload {
 
 /// The group of one communicator.
 struct Served {
+  MPI_Comm comm = MPI_COMM_NULL;
   std::shared_ptr<Group> group;  ///< null: MPI carries out its calls
   MPI_Comm own = MPI_COMM_NULL;  ///< of the group's messages; null for MPI_COMM_WORLD's
   mpi::MpiTransport* messages = nullptr;
@@ -78,12 +82,15 @@ class Groups {
   std::unique_ptr<Served> serve(MPI_Comm comm);
   void make_group(Served& served, const std::vector<int>& members);
   [[nodiscard]] std::vector<int> members_of(MPI_Comm comm) const;
+  void count(const Served& served);
 
   std::shared_ptr<Group> world_;
   bool may_choose_;
   int key_ = MPI_KEYVAL_INVALID;
   std::mutex mutex_;
   std::set<Served*> all_;  ///< whose communicators have not been freed
+  /// What calls on others than MPI_COMM_WORLD have cost, by name, where reports ask for it.
+  std::map<std::string, collectives::CallTotals> costs_;
 };
 
 }  // namespace tutti::preload

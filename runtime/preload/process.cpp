@@ -53,10 +53,10 @@ Settings settings_of_preload() {
 
 namespace {
 
-/// Not where a variable asks for what MPI's own collectives have not: deadlines and reports.
-bool may_choose(const Settings& settings) {
-  return settings.timeout.count() == 0 && settings.statistics.empty() && settings.trace.empty() &&
-         settings.prometheus.empty() && settings.tuning != "static";
+/// A variable asks for what MPI's own collectives have not: a deadline, or a report.
+bool is_watched(const Settings& settings) {
+  return settings.timeout.count() != 0 || !settings.statistics.empty() || !settings.trace.empty() ||
+         !settings.prometheus.empty();
 }
 
 }  // namespace
@@ -69,7 +69,9 @@ void begin() {
     const Settings settings = settings_of_preload();
     auto world = mpi::make_world_group(settings);
     if (world == nullptr) return;
-    static Process* const made = new Process{{}, Groups(std::move(world), may_choose(settings))};
+    const bool watched = is_watched(settings);
+    const bool may_choose = !watched && settings.tuning != "static";
+    static Process* const made = new Process{{}, Groups(std::move(world), may_choose), watched};
     the_process.store(made, std::memory_order_release);
   } catch (const Error& error) {
     if (error.reporter()) say(std::string("error: ") + error.what());

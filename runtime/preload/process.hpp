@@ -18,6 +18,7 @@ namespace tutti::preload {
 struct Process {
   Datatypes datatypes;
   Groups groups;
+  bool is_watched;  ///< a deadline or a report is asked for
 };
 
 /// Null where MPI carries out all calls: outside of MPI_Init and MPI_Finalize, in a job of one

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank goes wrong: fault absent|differs|returned|settings.
+// One rank goes wrong: fault absent|gathered|differs|returned|settings.
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +19,10 @@ int main(int argc, char** argv) {
   if (strcmp(fault, "absent") == 0) {
     if (is_last) sleep(60);
     MPI_Allreduce(&value, results, 1, MPI_INT, MPI_SUM, rows);
+  } else if (strcmp(fault, "gathered") == 0) {
+    const int counts[] = {1, 1}, places[] = {0, 1};
+    if (!is_last) MPI_Gatherv(&value, 1, MPI_INT, results, counts, places, MPI_INT, 0, rows);
+    if (is_last) MPI_Scan(&value, results, 1, MPI_INT, MPI_SUM, rows);
   } else if (strcmp(fault, "differs") == 0) {
     MPI_Allreduce(results, results + 1, 1, is_last ? MPI_FLOAT : MPI_INT, MPI_SUM, rows);
   } else if (strcmp(fault, "returned") == 0) {

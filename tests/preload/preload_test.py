@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def run(program, ranks, preload=True, **variables):
 
 def calls_in(statistics):
     """Call -> how often the library carried it out, from the table of TUTTI_STATISTICS."""
-    rows = re.findall(r"^ +(\d+) .* (\w+)$", statistics, re.MULTILINE)
+    rows = re.findall(r"^ +(\d+) .*  (\w.*)$", statistics, re.MULTILINE)
     return {name: int(count) for count, name in rows}
 
 
@@ -50,10 +51,16 @@ class Results(unittest.TestCase):
     def test_a_program_gets_what_mpi_promises(self):
         for ranks in (1, 3):
             self.check(ranks)
-        calls = calls_in(self.check(2, TUTTI_STATISTICS="1"))
-        self.assertEqual({"allgather", "allreduce", "alltoall", "barrier", "broadcast", "gather",
-                          "reduce", "reduce_scatter", "scatter"}, set(calls))
+        with tempfile.TemporaryDirectory() as folder:
+            table = Path(folder) / "table.txt"
+            self.check(2, TUTTI_STATISTICS=table)
+            calls = calls_in(table.read_text(encoding="utf-8"))
+        self.assertLessEqual({"allgather", "allreduce", "alltoall", "barrier", "broadcast",
+                              "gather", "reduce", "reduce_scatter", "scatter"}, set(calls))
         self.assertGreaterEqual(calls["allreduce"], 17)
+        self.assertEqual(calls["MPI_Alltoallv"], 1)
+        self.assertGreater(calls["allreduce on communicators of 2 ranks"], 100)
+        self.assertEqual(calls["allreduce on twins"], 2)
 
     def test_and_on_several_nodes(self):
         self.check(4, TUTTI_RANKS_PER_NODE="2")
@@ -107,6 +114,12 @@ class Faults(unittest.TestCase):
         status, _, errors = self.fault("absent", TUTTI_TIMEOUT="2")
         self.assertRegex(errors, r"MPI_Allreduce of 1 MPI_INT on grid rows")
         self.assertRegex(errors, r"waited 2 s for rank 2 .*, which did not arrive")
+        self.assertNotEqual(status, 0)
+
+    def test_so_are_different_calls_that_mpi_would_carry_out(self):
+        status, _, errors = self.fault("gathered", TUTTI_TIMEOUT="20")
+        self.assertIn("MPI_Gatherv on grid rows", errors)
+        self.assertIn("MPI_Scan on grid rows", errors)
         self.assertNotEqual(status, 0)
 
     def test_calls_that_differ_end_the_job(self):
