@@ -20,9 +20,11 @@ enum class MpiAbi {
   openmpi,   ///< Open MPI 4 and 5
   mpich,     ///< MPICH from 3.1 on, Intel MPI, MVAPICH, Cray MPICH
   standard,  ///< the ABI of MPI 5.0, whose library is libmpi_abi.so: MPICH from 5.0 on, Intel MPI
+  none,      ///< no MPI: a job of one host, which torchrun or its like has started
 };
 
-/// The name of the kind, "openmpi", "mpich" or "standard", as in TUTTI_MPI.
+/// The name of the kind, "openmpi", "mpich" or "standard", as in TUTTI_MPI, or
+/// "none".
 TUTTI_API const char* to_string(MpiAbi abi) noexcept;
 
 /// The MPI of this process. Loads it if need be, chosen as for a "dist" store: the MPI that the

@@ -136,7 +136,8 @@ namespace {
 /// Returns the version of MPI and its plug-in file, or why there is no MPI.
 std::string describe_mpi() {
   try {
-    return mpi::version() + " (" + mpi::plugin_file() + ")";
+    const std::string version = mpi::version();  // loads it
+    return version + " (" + mpi::plugin_file() + ")";
   } catch (const Error& error) {
     return std::string("none: ") + error.what();
   }

@@ -67,6 +67,23 @@ std::optional<Launch> find(const Trace& trace, const Variable& variable) {
   return launch;
 }
 
+/// What torchrun, Ray and scripts of Slurm's tell each process that torch.distributed runs in. One
+/// process alone needs nobody.
+std::optional<Launch> find_without_mpi(const Variable& variable) {
+  const char* address = variable("MASTER_ADDR");
+  const bool has_address = address != nullptr && *address != '\0';
+  if (!has_address || number_in(variable, "MASTER_PORT") < 0) return std::nullopt;
+  std::optional<Launch> launch =
+      find(Trace{"torchrun or its like", "WORLD_SIZE", "RANK", "none"}, variable);
+  const bool is_one_of_several = launch && launch->size > 1 && launch->rank >= 0;
+  return is_one_of_several && launch->rank < launch->size ? launch : std::nullopt;
+}
+
+/// Without PMI the processes of srun know nothing of each other.
+bool has_pmi(const Variable& variable) {
+  return variable("PMIX_RANK") != nullptr || variable("PMI_RANK") != nullptr;
+}
+
 /// Returns the command that starts a program of this MPI under Slurm's launcher.
 std::string srun_option(const std::string& mpi) {
   return mpi.starts_with("Open MPI") ? "srun --mpi=pmix" : "srun --mpi=pmi2";
@@ -85,7 +102,10 @@ std::optional<Launch> find_launch(const Variable& variable) {
     if (!launch || (found && (launch->size == 0 || launch->size >= found->size))) continue;
     found = std::move(launch);
   }
-  return found;
+  const bool is_srun_alone = found && found->launcher == "srun" && !has_pmi(variable);
+  if (found && found->size != 1 && !is_srun_alone) return found;
+  std::optional<Launch> without_mpi = find_without_mpi(variable);
+  return without_mpi ? without_mpi : found;
 }
 
 std::string launch_mismatch(const std::optional<Launch>& launch, int world_size,

@@ -99,6 +99,8 @@ std::string message_of(const collectives::Peer& peer) {
 
 }  // namespace
 
+bool process_has_ended(pid_t process) noexcept { return has_ended(state_of(process)); }
+
 NodeObserver::NodeObserver(const collectives::NodeMemory& memory,
                            const collectives::Topology& topology, std::vector<pid_t> processes)
     : memory_(memory), topology_(topology), processes_(std::move(processes)), place_(0) {
@@ -134,7 +136,7 @@ std::string NodeObserver::place() const {
 
 bool NodeObserver::is_gone(int local_rank) const {
   const pid_t process = processes_[static_cast<std::size_t>(local_rank)];
-  return process != 0 && has_ended(state_of(process));
+  return process != 0 && process_has_ended(process);
 }
 
 std::string NodeObserver::describe(int local_rank) const {

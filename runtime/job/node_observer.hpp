@@ -53,6 +53,9 @@ class NodeObserver final : public collectives::Observer {
   std::size_t place_;  ///< index among this process's observers
 };
 
+/// Returns true once this process of this host has ended, even if it is not reaped yet.
+bool process_has_ended(pid_t process) noexcept;
+
 /// Returns NodeObserver::place() of the group that an exception has ended in this process, or else
 /// of the first group that still exists, such as Python's, or one in a static variable. Empty if
 /// there is no group of several ranks.

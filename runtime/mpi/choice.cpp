@@ -51,7 +51,7 @@ Choice loaded_one(const Surroundings& here, std::optional<MpiAbi> wanted) {
 
 /// Returns the kind of MPI whose launcher has started this process, if it is known.
 std::optional<MpiAbi> launched_by(const Surroundings& here) {
-  if (here.launch && !here.launch->mpi.empty()) {
+  if (here.launch && !here.launch->mpi.empty() && here.launch->mpi != "none") {
     return here.launch->mpi == "openmpi" ? MpiAbi::openmpi : MpiAbi::mpich;
   }
   if (here.has_pmix && has(here, MpiAbi::openmpi)) return MpiAbi::openmpi;
@@ -61,8 +61,8 @@ std::optional<MpiAbi> launched_by(const Surroundings& here) {
 }  // namespace
 
 const char* name_of(MpiAbi abi) noexcept {
-  constexpr const char* kNames[] = {"Open MPI", "MPICH", "MPI's standard ABI"};
-  return collectives::name_in<MpiAbi::standard>(kNames, abi);
+  constexpr const char* kNames[] = {"Open MPI", "MPICH", "MPI's standard ABI", "no MPI"};
+  return collectives::name_in<MpiAbi::none>(kNames, abi);
 }
 
 std::string plugin_name(MpiAbi abi) {
@@ -130,8 +130,8 @@ Choice choose_mpi(const Surroundings& here) {
 namespace tutti {
 
 const char* to_string(MpiAbi abi) noexcept {
-  constexpr const char* kNames[] = {"openmpi", "mpich", "standard"};
-  return collectives::name_in<MpiAbi::standard>(kNames, abi);
+  constexpr const char* kNames[] = {"openmpi", "mpich", "standard", "none"};
+  return collectives::name_in<MpiAbi::none>(kNames, abi);
 }
 
 }  // namespace tutti

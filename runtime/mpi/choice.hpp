@@ -43,7 +43,7 @@ Choice choose_mpi(const Surroundings& here);
 /// libraries, one with its own ABI, and one with the standard ABI.
 std::optional<MpiAbi> abi_of(const Library& library);
 
-/// Returns "Open MPI", "MPICH", or "MPI's standard ABI".
+/// Returns "Open MPI", "MPICH", "MPI's standard ABI", or "no MPI".
 const char* name_of(MpiAbi abi) noexcept;
 /// Returns the file name of a plug-in, such as "libtutti-mpi-openmpi.so".
 std::string plugin_name(MpiAbi abi);

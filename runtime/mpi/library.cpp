@@ -5,9 +5,13 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "tutti/error.hpp"
+#include "tutti/launch.hpp"
+
+#include "runtime/mpi/sockets/calls.hpp"
 
 namespace tutti::mpi {
 
@@ -28,6 +32,32 @@ State& state() {
   return state;
 }
 
+/// The ranks of a launcher without an MPI, such as torchrun, meet without one.
+bool is_job_without_mpi(const std::string& wanted, bool looks_at_launcher) {
+  if (wanted != "auto" || !looks_at_launcher) return false;
+  const std::optional<Launch> launch = find_launch();
+  return launch && launch->mpi == to_string(MpiAbi::none);
+}
+
+/// The program's own MPI has several ranks, whatever launcher has seen to that.
+bool runs_several(const Calls* mpi) {
+  int size = 1;
+  if (mpi == nullptr || !mpi->is_initialized() || mpi->is_finalized()) return false;
+  return mpi->size(mpi->world(), &size) == 0 && size > 1;
+}
+
+Opened open_for_job(const std::string& wanted, bool looks_at_launcher) {
+  if (!is_job_without_mpi(wanted, looks_at_launcher)) return open_mpi(wanted, looks_at_launcher);
+  const Opened without{&sockets::calls(), "none", ""};
+  if (!mpi_of_program()) return without;
+  try {
+    Opened opened = open_mpi(wanted, looks_at_launcher);
+    return runs_several(opened.calls) ? opened : without;
+  } catch (const Error&) {
+    return without;  // one that nobody needs
+  }
+}
+
 bool load(const std::string& wanted, bool looks_at_launcher) {
   State& all = state();
   const std::lock_guard lock(all.mutex);
@@ -37,7 +67,7 @@ bool load(const std::string& wanted, bool looks_at_launcher) {
                                                  short_version(calls->version()) +
                                                  " already, as of its first call");
   }
-  all.opened = open_mpi(wanted, looks_at_launcher);
+  all.opened = open_for_job(wanted, looks_at_launcher);
   all.wanted = wanted;
   the_calls.store(all.opened.calls, std::memory_order_release);
   return all.opened.calls != nullptr;

@@ -29,7 +29,7 @@ const Calls& load_or_throw();
 const Calls& calls() noexcept;
 /// Does the same; null before load().
 const Calls* loaded_calls() noexcept;
-/// Returns the file of the plug-in, or "linked".
+/// Returns the file of the plug-in, or "linked", or "none".
 std::string plugin_file();
 std::string why_none();
 

@@ -26,6 +26,7 @@
 #include "runtime/base/write_signals.hpp"
 #include "runtime/job/async_calls.hpp"
 #include "runtime/mpi/init_watch.hpp"
+#include "runtime/mpi/sockets/calls.hpp"
 
 namespace tutti::mpi {
 
@@ -96,6 +97,9 @@ bool end_turns() noexcept {
   return turns().inside.load() == 0;
 }
 
+/// Without an MPI there is neither MPI_Init nor a launcher that must be spared at the end of a job.
+bool is_without_mpi() noexcept { return calls().abi() == MpiAbi::none; }
+
 /// Set if all ranks of the job have called finalize_together().
 std::atomic<bool> finalizes_together{false};
 
@@ -108,7 +112,7 @@ std::atomic<bool> finalizes_together{false};
 /// begun.
 void wait_for_all_ranks() noexcept {
   static std::atomic<bool> has_waited{false};
-  if (has_waited.exchange(true)) return;
+  if (has_waited.exchange(true) || is_without_mpi()) return;
   const Calls& mpi = calls();
   Request barrier;
   {
@@ -258,7 +262,9 @@ void require_launcher_of_mpi(const Settings& settings, const std::optional<Launc
 }  // namespace
 
 void throw_error(int code, const std::string& call) {
-  throw Error(ErrorCode::communication, call + ": " + calls().error_text(code));
+  const std::string text = calls().error_text(code);
+  if (is_without_mpi()) throw Error(ErrorCode::communication, text);
+  throw Error(ErrorCode::communication, call + ": " + text);
 }
 
 std::string version() { return short_version(load_or_throw().version()); }
@@ -303,7 +309,9 @@ void ensure_initialized(const Settings& settings) {
   require_open_files();
   const std::optional<Launch> launch = find_launch();
   require_launcher_of_mpi(settings, launch);
-  {
+  if (is_without_mpi()) {
+    sockets::start(settings.timeout);
+  } else {
     const InitWatch watch(launch, settings.timeout);
     // MPI creates files of some MiB, which `ulimit -f` may refuse.
     const WriteSignalsBlocked blocked;

@@ -81,6 +81,13 @@ bool is_launched() {
   return launch && launch->size != 1;
 }
 
+/// Launch::mpi of a launcher that is_launched() speaks of; "any" where it may be any MPI's.
+std::string launched_for() {
+  if (!is_launched()) return {};
+  const std::string mpi = find_launch()->mpi;
+  return mpi.empty() ? "any" : mpi;
+}
+
 void bind_program(nb::module_& module) {
   nb::class_<PySignals>(module, "_PreemptionSignals")
       .def(nb::init<>())
@@ -93,6 +100,16 @@ void bind_program(nb::module_& module) {
            "The signals do again what they did before; what they asked for is forgotten.");
   module.def("is_launched", is_launched,
              "True where a launcher has started this process as one of several.");
+  module.def("launched_for", launched_for,
+             "The MPI whose launcher has started this process as one of several: \"openmpi\", "
+             "\"mpich\", \"any\", or \"none\" as torchrun has; empty if no launcher has.");
+  module.def(
+      "launcher",
+      [] {
+        const std::optional<Launch> launch = find_launch();
+        return launch ? launch->launcher + " (" + launch->evidence + ")" : std::string();
+      },
+      "What has started this process, and the variables that say so; empty if nothing has.");
   module.def(
       "rank_mark",
       [] {

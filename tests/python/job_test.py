@@ -2,6 +2,7 @@
 """A program as a part of a job: signals that ask it to stop, communicators of mpi4py, its end."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -100,6 +101,20 @@ def test_a_communicator_of_mpi4py_gives_a_group():
     kv.close()
     ranks.close()
     world.close()
+
+
+def test_show_config_names_the_library_and_the_mpi():
+    done = run("import tutti; tutti.show_config()")
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert said["tutti"].startswith(tutti.__version__) and "libtutti.so" in said["library"]
+    assert re.match(r"\S.* \(\S*libtutti-mpi-\w+\.so\), \S*libmpi", said["MPI"]), said
+    assert re.search(r"\(\S*(libtutti-mpi-\w+\.so)\)", said["MPI"])[1] in said["plug-ins"], said
+    assert said["launcher"].startswith("none") and f"numpy {np.__version__}" in said["versions"]
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}
+    done = run("import tutti; tutti.show_config()", **variables)
+    assert "\nMPI: no MPI (none)\n" in done.stdout, done.stdout
+    assert "launcher: torchrun or its like (WORLD_SIZE=2, RANK=1)" in done.stdout, done.stdout
 
 
 def test_what_is_no_communicator_of_mpi4py_is_one_sentence():

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -93,10 +94,68 @@ def test_processes_that_no_mpi_has_started_do_not_train_alone():
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(("OMPI_", "PMI", "SLURM_"))}
     environment |= {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    environment.pop("MASTER_ADDR", None)
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True,
                           text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode != 0
     assert "torch has 2 ranks" in done.stderr and "mpirun -np 2" in done.stderr, done.stderr
+
+
+def without_mpi(*command, **environment):
+    """The outcome of a program that no MPI starts."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("OMPI_", "PMI", "SLURM_"))}
+    return subprocess.run([sys.executable, *map(str, command)], env=kept | environment,
+                          capture_output=True, text=True, timeout=120, check=False,
+                          stdin=subprocess.DEVNULL)
+
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+
+def test_torchrun_trains_to_the_bits_of_mpirun(trained, tmp_path):
+    done = without_mpi(*TORCHRUN, 2, HERE / "torch_worker.py", "bits", tmp_path / "torchrun",
+                       TUTTI_REPRODUCIBLE="1")
+    assert done.returncode == 0, done.stderr
+    digests = re.findall(r"digest ([0-9a-f]{64})", done.stdout)
+    assert digests == [trained(2, TUTTI_REPRODUCIBLE="1")[0]] * 2, done.stdout
+
+
+def test_a_rank_that_torchrun_has_lost_is_named():
+    done = without_mpi(*TORCHRUN, 3, HERE / "torch_worker.py", "lost", TUTTI_TIMEOUT="60")
+    assert done.returncode != 0
+    assert re.search(r"rank 2 \(host \S+, pid \d+\)|Signal 9", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_processes_of_torch_multiprocessing_meet_through_torchs_store(method, tmp_path):
+    """Rank and size are arguments, and no variable says them."""
+    program = tmp_path / "spawned.py"
+    program.write_text(textwrap.dedent("""
+        import sys
+        import torch, torch.distributed as dist, torch.multiprocessing as multiprocessing
+        import tutti.torch
+
+        def train(rank, address):
+            dist.init_process_group("tutti", init_method=address, rank=rank, world_size=3)
+            value = torch.tensor([rank + 1.0])
+            dist.all_reduce(value)
+            some = dist.new_group([0, 2])
+            if rank != 1:
+                dist.all_reduce(value, group=some)
+            with open("/proc/self/maps") as maps:
+                has_mpi = "libmpi" in maps.read()
+            print(f"{rank} has {value.item():g}, MPI: {has_mpi}", flush=True)
+            dist.destroy_process_group()
+
+        if __name__ == "__main__":
+            multiprocessing.start_processes(train, ("file://" + sys.argv[1],), nprocs=3,
+                                            start_method=sys.argv[2])
+    """))
+    done = without_mpi(program, tmp_path / "store", method, TUTTI_TIMEOUT="60")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "0 has 12, MPI: False", "1 has 6, MPI: False", "2 has 12, MPI: False"]
 
 
 @needs_images

@@ -105,6 +105,37 @@ TEST_CASE("of a launcher that another one has started, the inner one counts") {
   CHECK_FALSE(said(variables).empty());
 }
 
+TEST_CASE("torchrun's variables are a launch without an MPI, unless an MPI has launched several") {
+  const Variables torchrun = {{"RANK", "1"},
+                              {"WORLD_SIZE", "2"},
+                              {"LOCAL_RANK", "1"},
+                              {"MASTER_ADDR", "127.0.0.1"},
+                              {"MASTER_PORT", "29500"}};
+  const auto mpi_with = [&](const Variables& others) {
+    Variables variables = torchrun;
+    for (const auto& [name, value] : others) variables[name] = value;
+    const std::optional<Launch> launch = launch_in(variables);
+    return launch ? launch->mpi : "nobody";
+  };
+  CHECK(launch_in(torchrun)->evidence == "WORLD_SIZE=2, RANK=1");
+  CHECK(mpi_with({}) == "none");
+  CHECK(mpi_with(step_of_srun("2")) == "none");
+  CHECK(mpi_with({{"OMPI_COMM_WORLD_SIZE", "1"}}) == "none");
+  CHECK(mpi_with({{"OMPI_COMM_WORLD_SIZE", "2"}}) == "openmpi");
+  CHECK(mpi_with({{"PMI_SIZE", "4"}, {"PMI_RANK", "1"}}) == "mpich");
+  Variables of_pmix = step_of_srun("2");
+  of_pmix["PMIX_RANK"] = "1";
+  CHECK(mpi_with(of_pmix).empty());
+  for (const auto& [name, value] : Variables{{"WORLD_SIZE", "1"},
+                                             {"RANK", "2"},
+                                             {"RANK", ""},
+                                             {"MASTER_ADDR", ""},
+                                             {"MASTER_PORT", "http"}}) {
+    CAPTURE(name);
+    CHECK(mpi_with({{name, value}}) == "nobody");
+  }
+}
+
 TEST_CASE("where the launcher tells only ranks, all but rank 0 notice") {
   CHECK(said({{"PALS_RANKID", "0"}}).empty());
   CHECK(said({{"PALS_RANKID", "3"}}).find("has started several processes (PALS_RANKID=3)") !=

@@ -24,6 +24,7 @@ if _others:
                       "and install tutti-kvstore again")
 
 from . import _array, _core, _end, _objects
+from ._config import show_config
 from ._core import (
     EXIT_REQUEUE,
     Array,
@@ -61,7 +62,8 @@ __all__ = [
     "DivergenceError", "Error", "InvalidArgumentError", "IoError", "KVStore", "MismatchError",
     "Optimizer", "OutOfMemoryError", "Pending", "PreemptionSignals", "TimeoutError",
     "UserCodeError", "build_info", "create", "describe_gpus", "num_gpus", "optimizer",
-    "optimizer_help", "optimizer_names", "set_stream", "synchronize",
+    "optimizer_help", "optimizer_names", "set_stream", "show_config",
+    "synchronize",
 ]
 
 

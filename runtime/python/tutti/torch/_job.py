@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks there are: the job of mpirun, as torch.distributed wants to know it."""
+"""Which ranks there are: the job of mpirun, as torch.distributed wants to know it; or that of
+torchrun, torch.multiprocessing.spawn and their like, whose ranks are on one host and meet through
+torch's store."""
 
 from __future__ import annotations
 
 import atexit
 import fcntl
 import os
+import secrets
 import socket
 import struct
 import sys
@@ -16,35 +19,86 @@ import numpy as np
 import torch.distributed as dist
 
 from .. import Communicator, InvalidArgumentError
-from .._core import is_launched
+from .._core import is_launched, launched_for
 from ._group import ProcessGroup
 
 _SIOCGIFADDR = 0x8915  # the request for an interface's address, of the kernel's sockios.h
 _world: Communicator | None = None
+_deadline = ""  # where it is that of init_process_group
 
 
-def world() -> Communicator:
-    """All ranks of the job, on which the groups are made. Collective at the first call."""
+def world(**settings: Any) -> Communicator:
+    """All ranks of the job, on which the groups are made. Collective at the first call, whose
+    settings are those of Communicator.world()."""
     global _world
     if _world is None:
         _require_launched()
-        _world = Communicator.world()
+        _world = Communicator.world(**settings)
         atexit.register(_world.close)
     return _world
 
 
+def _meet_by(options: Any) -> None:
+    """Makes the world of a job that no MPI has started, with a name that rank 0 draws and torch's
+    store hands on. Collective over torch's ranks."""
+    global _deadline
+    rank, size = options.group_rank, options.group_size
+    if size == 1 or launched_for() not in ("", "none"):
+        return
+    if dist.is_initialized() and dist.get_world_size() != size:
+        raise InvalidArgumentError(
+            f"new_group: this group of {size} is the first of the backend tutti in a job of "
+            f"{dist.get_world_size()} ranks that no MPI has started; call tutti.torch.world() on "
+            "all ranks before")
+    _require_one_host(options.store, rank, size)
+    if rank == 0:
+        options.store.set("tutti/meeting", secrets.token_hex(16))
+    for name, value in (("RANK", rank), ("WORLD_SIZE", size), ("LOCAL_RANK", rank),
+                        ("LOCAL_WORLD_SIZE", size)):
+        os.environ[name] = str(value)
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")  # these two name nothing here
+    os.environ.setdefault("MASTER_PORT", "0")
+    os.environ["_TUTTI_MEETING"] = options.store.get("tutti/meeting").decode()
+    asked = getattr(options, "timeout", None)
+    has_deadline = asked is not None and asked != dist.constants.default_pg_timeout
+    if has_deadline and "TUTTI_TIMEOUT" not in os.environ:
+        _deadline = f"{asked.total_seconds():g}"
+    try:
+        world(**({"timeout": float(_deadline)} if _deadline else {}))
+    finally:
+        del os.environ["_TUTTI_MEETING"]
+
+
+def _require_one_host(store: Any, rank: int, size: int) -> None:
+    """Raises alike on all ranks where they cannot share memory."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        system = file.read().strip()
+    place = f"{system} {os.readlink('/proc/self/ns/net')}"
+    store.set(f"tutti/host/{rank}", f"{place}\n{socket.gethostname()}")
+    hosts = {}
+    for other in range(size):
+        where, name = store.get(f"tutti/host/{other}").decode().split("\n")
+        hosts.setdefault(where, (other, name))
+    if len(hosts) > 1:
+        (first, one), (second, another), *_ = hosts.values()
+        raise InvalidArgumentError(
+            f"the ranks of this job are on several hosts (rank {first} on {one}, rank {second} on "
+            f"{another}), and without an MPI they must be on one; start the job with mpirun -np "
+            f"{size} python {os.path.basename(sys.argv[0])}")
+
+
 def _require_launched() -> None:
-    """Raises where another launcher than MPI's has started several processes: each would be a job
-    of one rank, and train a model of its own."""
+    """Raises where torch has several ranks that know nothing of each other: each would be a job of
+    one rank, and train a model of its own."""
     size = os.environ.get("WORLD_SIZE", "1").strip()
     if dist.is_initialized():
         size = str(dist.get_world_size())
     if size != "1" and not is_launched():
         program = os.path.basename(sys.argv[0])
         raise InvalidArgumentError(
-            f"tutti.torch: torch has {size} ranks (WORLD_SIZE, as torchrun sets it), and no MPI "
-            f"has started this process; start the job with mpirun -np {size} python {program} in "
-            "place of torchrun, or unset WORLD_SIZE to train alone")
+            f"tutti.torch: torch has {size} ranks (WORLD_SIZE), and neither an MPI's launcher nor "
+            "RANK, MASTER_ADDR and MASTER_PORT say how they meet; start the job with torchrun or "
+            f"mpirun -np {size} python {program}, or unset WORLD_SIZE to train alone")
 
 
 def find_job() -> None:
@@ -102,7 +156,8 @@ def _warn_of_timeout(asked: Any, rank: int) -> None:
     """Waits of all groups have the job's deadline, which is set before the ranks meet."""
     if rank != 0 or asked is None or asked == dist.constants.default_pg_timeout:
         return
-    wanted, waited = f"{asked.total_seconds():g}", os.environ.get("TUTTI_TIMEOUT") or "300"
+    wanted = f"{asked.total_seconds():g}"
+    waited = _deadline or os.environ.get("TUTTI_TIMEOUT") or "300"
     if wanted != waited:
         warnings.warn(f"a group's timeout of {wanted} s has no effect: waits end after {waited} s; "
                       f"start the job with mpirun -x TUTTI_TIMEOUT={wanted}", stacklevel=4)
@@ -110,6 +165,8 @@ def _warn_of_timeout(asked: Any, rank: int) -> None:
 
 def create_group(options: Any, _: Any) -> ProcessGroup:
     """What init_process_group and new_group call: collective over the group's ranks."""
+    if _world is None:
+        _meet_by(options)
     everyone = world()
     _warn_of_timeout(getattr(options, "timeout", None), options.group_rank)
     members = list(options.global_ranks_in_group) or list(range(options.group_size))
