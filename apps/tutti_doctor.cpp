@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <optional>
 
@@ -16,6 +15,7 @@
 #include "apps/doctor/self_test.hpp"
 #include "apps/doctor/tune.hpp"
 #include "apps/doctor/tune_file.hpp"
+#include "support/output_file.hpp"
 #include "support/progress.hpp"
 
 namespace {
@@ -75,15 +75,7 @@ doctor::Finding test(World& world, double seconds) {
   }
 }
 
-void write(const std::filesystem::path& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw tutti::Error(tutti::ErrorCode::io, path.string() + ": cannot be written");
-}
-
-// --- --tuning FILE -------------------------------------------------------------------------------
+// --- --tuning FILE -----------------------------------------------------------------------------
 
 /// The state before anything is measured: a communicator that learns at once, and the rows that the
 /// file has already.
@@ -118,7 +110,7 @@ Workbench prepare(const tutti::MpiMessages& job, const std::filesystem::path& fi
   bench.world.agree([&] {
     if (bench.world.rank() != 0) return;
     bench.old = doctor::read_if_there(file);
-    doctor::require_writable(file);
+    apps::check_output_file(file);
   });
   if (doctor::share(job, bench.old.empty() ? 0 : 1) == 0) return bench;
   settings.tuning = std::filesystem::absolute(file);
@@ -137,8 +129,8 @@ void tune(const tutti::MpiMessages& job, const doctor::Options& options, Workben
   bench.world.agree([&] {
     if (!is_root) return;
     const std::string machine = doctor::machine_text(ranks.front().host, ranks.front().mpi);
-    doctor::replace(options.tune,
-                    doctor::merged(bench.old, result.text, bench.world.size(), machine));
+    apps::write_file(options.tune,
+                     doctor::merged(bench.old, result.text, bench.world.size(), machine));
   });
   if (is_root) std::cout << doctor::to_lines(result, options.tune, bench.world.size());
 }
@@ -172,6 +164,7 @@ int tutti_doctor(int argc, char** argv) {
     if (is_root) std::cout << (options.help ? doctor::help() : tutti::build_info());
     return kHealthy;
   }
+  if (is_root) apps::check_output_file(options.json);
   doctor::RankInfo mine = doctor::collect_rank_info(options.plan.directory);
   mine.library = tutti::version();
   std::vector<doctor::RankInfo> ranks = doctor::gather(job, std::move(mine));
@@ -200,7 +193,7 @@ int tutti_doctor(int argc, char** argv) {
   }
   if (is_root) {
     std::cout << doctor::verdict(findings) << std::endl;
-    write(options.json, doctor::to_json(findings, ranks));
+    apps::write_file(options.json, doctor::to_json(findings, ranks));
   }
   const int code =
       doctor::share(job, is_root && doctor::has_error(findings) ? kErrorFound : kHealthy);

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
-#include <unistd.h>
 
 #include <tutti/error.hpp>
 
@@ -19,10 +18,6 @@ namespace {
 [[noreturn]] void fail(const std::filesystem::path& file, const char* what) {
   throw tutti::Error(tutti::ErrorCode::io,
                      "--tuning " + file.string() + ": " + what + ": " + std::strerror(errno));
-}
-
-std::filesystem::path name_beside(const std::filesystem::path& file) {
-  return file.string() + ".new-" + std::to_string(getpid());
 }
 
 std::string processor_name() {
@@ -86,28 +81,6 @@ std::string read_if_there(const std::filesystem::path& file) {
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in.is_open() || in.bad()) fail(file, "cannot be read");
   return text;
-}
-
-void require_writable(const std::filesystem::path& file) {
-  const std::filesystem::path beside = name_beside(file);
-  std::ofstream out(beside);
-  if (!out) fail(file, "no file can be written there");
-  out.close();
-  std::filesystem::remove(beside);
-}
-
-void replace(const std::filesystem::path& file, const std::string& text) {
-  const std::filesystem::path beside = name_beside(file);
-  std::ofstream out(beside, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) {
-    const int error = errno;
-    unlink(beside.c_str());
-    errno = error;
-    fail(file, "cannot be written");
-  }
-  if (std::rename(beside.c_str(), file.c_str()) != 0) fail(file, "cannot be replaced");
 }
 
 }  // namespace apps::doctor

@@ -26,11 +26,4 @@ std::string machine_text(const std::string& host, const std::string& mpi);
 /// The file's text; empty if there is none. Errors: io.
 std::string read_if_there(const std::filesystem::path& file);
 
-/// Throws io if no file can be written beside it.
-void require_writable(const std::filesystem::path& file);
-
-/// Replaces the file's text. It is written under another name first, so that the file is never half
-/// written. Errors: io.
-void replace(const std::filesystem::path& file, const std::string& text);
-
 }  // namespace apps::doctor

@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <system_error>
+#include <unistd.h>
 #include <vector>
 
 #include <tutti/error.hpp>
@@ -47,6 +49,20 @@ Ending run_script(const std::vector<std::string>& arguments) {
   return {pclose(pipe.release()) == 0, said};
 }
 
+/// Where the script finds what it draws: beside the picture, but never beside a device.
+std::filesystem::path results_of(const std::filesystem::path& picture) {
+  std::error_code unknown;
+  const auto found = std::filesystem::status(picture, unknown);
+  if (!std::filesystem::exists(found) || std::filesystem::is_regular_file(found)) {
+    return picture.string() + ".json";
+  }
+  std::string name = std::filesystem::temp_directory_path() / "tutti-plot.XXXXXX";
+  const int handle = mkstemp(name.data());
+  if (handle < 0) throw tutti::Error(tutti::ErrorCode::io, "--plot: no file can be made: " + name);
+  close(handle);
+  return name;
+}
+
 }  // namespace
 
 void check_plot(const std::filesystem::path& picture) {
@@ -58,7 +74,7 @@ void check_plot(const std::filesystem::path& picture) {
 
 void draw_plot(const std::filesystem::path& picture, const std::string& json) {
   if (picture.empty()) return;
-  const std::filesystem::path results = picture.string() + ".json";
+  const std::filesystem::path results = results_of(picture);
   write_file(results, json);
   const Ending ending = run_script({results.string(), picture.string()});
   if (ending.is_good) {

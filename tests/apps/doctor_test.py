@@ -125,7 +125,9 @@ class Doctor(unittest.TestCase):
                  "bytes=65536 inputs=fetched results=own slots=cached outputs=cached margin=1.31")
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "tuning"
-            file.write_text(f"# tutti tuning 1\n{other}\n", encoding="utf-8")
+            target = Path(folder) / "target"
+            target.write_text(f"# tutti tuning 1\n{other}\n", encoding="utf-8")
+            file.symlink_to(target)
             for _ in range(5):  # a second is little where other programs have the cores
                 result = self.tune(file)
                 if "\nranks=2 kind=allreduce " in file.read_text(encoding="utf-8"):
@@ -137,7 +139,8 @@ class Doctor(unittest.TestCase):
             self.assertRegex(text, r"\A# tutti tuning 1\n# .*, host .*, Open MPI .*, 20\d\d-")
             self.assertIn(other, text)
             self.assertIn("\nranks=2 kind=allreduce ", text)
-            self.assertEqual(list(Path(folder).iterdir()), [file])
+            self.assertEqual(set(Path(folder).iterdir()), {file, target})
+            self.assertTrue(file.is_symlink())
             command = programs.mpirun(2, [programs.program("collective-benchmark"),
                                           "-b", "2K", "-e", "2K", "-n", "3", "-w", "1"])
             used = programs.run_command(["env", f"TUTTI_TUNING={file}", "TUTTI_LOG=info", *command])
@@ -152,10 +155,10 @@ class Doctor(unittest.TestCase):
             self.assertIn(f"{file}, line 1: 'shopping: milk': expected '# tutti tuning 1'",
                           result.err)
             self.assertEqual(file.read_text(encoding="utf-8"), "shopping: milk\n")
-            for name, words in (("no/such/file", "no file can be written there: No such file"),
-                                ("", "cannot be read: Is a directory")):
+            for name, code, words in (("no/such/file", 1, "cannot be written: No such file"),
+                                      ("", 2, "cannot be read: Is a directory")):
                 result = self.tune(f"{folder}/{name}")
-                self.assertEqual(result.code, 2, result.out + result.err)
+                self.assertEqual(result.code, code, result.out + result.err)
                 self.assertIn(words, result.err)
             self.assertIn("one rank has nothing to choose", self.tune(f"{folder}/f", ranks=1).err)
         self.assertIn("expected the name of a file", self.tune("static").err)
