@@ -143,6 +143,16 @@ int tutti_gpu_set_stream(int device_index, void* stream) {
                  [&](const Place&) { tutti::set_stream(tutti::gpu(device_index), stream); });
 }
 
+int tutti_gpu_wait_for_stream(int device_index, void* stream) {
+  return guarded(__func__,
+                 [&](const Place&) { tutti::wait_for_stream(tutti::gpu(device_index), stream); });
+}
+
+int tutti_gpu_let_stream_wait(int device_index, void* stream) {
+  return guarded(__func__,
+                 [&](const Place&) { tutti::let_stream_wait(tutti::gpu(device_index), stream); });
+}
+
 int tutti_gpu_synchronize(int device_index) {
   return guarded(__func__, [&](const Place&) { tutti::synchronize(tutti::gpu(device_index)); });
 }

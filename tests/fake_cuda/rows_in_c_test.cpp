@@ -97,3 +97,17 @@ TEST_CASE("a lack of memory for pulled rows makes no buffer") {
   for (tutti_buffer* buffer : {ids, rows}) CHECK(tutti_buffer_destroy(buffer) == 0);
   CHECK(tutti_kvstore_destroy(kv) == 0);
 }
+
+TEST_CASE("C orders another stream before and after the library's work, unless it is captured") {
+  cudaStream_t stream = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  for (auto* const order : {tutti_gpu_wait_for_stream, tutti_gpu_let_stream_wait}) {
+    CHECK(order(0, stream) == TUTTI_OK);
+    fake_cuda::set_capturing(stream, true);
+    CHECK(order(0, stream) == TUTTI_ERROR_INVALID_ARGUMENT);
+    CHECK(std::string(tutti_last_error()).find("captured") != std::string::npos);
+    fake_cuda::set_capturing(stream, false);
+  }
+  CHECK(tutti_gpu_synchronize(0) == TUTTI_OK);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+}

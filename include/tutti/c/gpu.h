@@ -19,6 +19,14 @@ TUTTI_API int tutti_gpu_count(int* count);
 /// Errors  invalid_argument: no such GPU.
 TUTTI_API int tutti_gpu_set_stream(int device_index, void* stream);
 
+/// For tensors whose work is in another stream than the library's. wait_for_stream, before a call:
+/// what the library does with this GPU from now on runs after what is in `stream`. let_stream_wait,
+/// after it: what is put into `stream` from now on runs after what the library has done. Neither
+/// waits on the host. Local. Errors  invalid_argument: no such GPU; a stream that is being
+/// captured.
+TUTTI_API int tutti_gpu_wait_for_stream(int device_index, void* stream);
+TUTTI_API int tutti_gpu_let_stream_wait(int device_index, void* stream);
+
 /// Returns when all work in the GPU's stream has run. Local.
 /// Errors  invalid_argument: no such GPU; timeout; communication: that work failed.
 TUTTI_API int tutti_gpu_synchronize(int device_index);
