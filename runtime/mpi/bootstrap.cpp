@@ -12,12 +12,14 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/job/leak.hpp"
 #include "collectives/job/local_error.hpp"
 #include "collectives/text/numbers.hpp"
 #include "runtime/job/kernel_reader.hpp"
 #include "runtime/job/settings.hpp"
 #include "runtime/job/tuning_file.hpp"
 #include "runtime/mpi/early_collectives.hpp"
+#include "runtime/mpi/kept_comms.hpp"
 #include "runtime/mpi/layout.hpp"
 #include "runtime/mpi/rank_info.hpp"
 #include "runtime/mpi/reports.hpp"
@@ -215,10 +217,11 @@ void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
 
 /// Makes the transport, also on one node: a wait there must let the application's own messages
 /// progress, because the missing rank may be waiting for one of them.
-void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
+void make_transport(EarlyCollectives& ranks, int number, GroupParts& parts) {
   if (parts.topology.size == 1) return;
   ranks.agree("prepare their messages", [&] {
-    parts.transport = std::make_unique<MpiTransport>(ranks.comm(), parts.topology.num_nodes());
+    parts.transport =
+        std::make_unique<MpiTransport>(ranks.comm(), parts.topology.num_nodes(), number);
   });
   if (parts.topology.num_nodes() > 1 && thread_level() < ThreadLevel::serialized) {
     parts.why_not_async =
@@ -275,38 +278,15 @@ void log_choices(Group& group, const CreationTime& creation) {
   }
 }
 
-}  // namespace
-
-std::shared_ptr<Group> make_world_group(const Settings& settings) {
-  if (!load(settings)) return nullptr;
-  ensure_initialized(settings);
-  require_launch(settings);
-  auto group = make_group(calls().world(), settings);
-  finalize_together();  // all ranks of the job have met
-  return group;
-}
-
-/// Everything that may fail on a single rank is done in an agree(), so that no other rank waits for
-/// it.
-std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
-  const CreationTime creation;
-  EarlyCollectives ranks(comm, settings.timeout);
-  std::unique_lock<std::timed_mutex> only_maker;
-  ranks.agree("begin to create their store or communicator", [&] {
-    require_valid(settings);
-    if (ranks.size() == 1) return;
-    // This thread waits for half of the time that the other ranks wait.
-    const bool has_limit = settings.timeout.count() > 0;
-    only_maker = require_only_maker(has_limit ? settings.timeout / 2 : kForAnotherMaker);
-    watch_calls(settings.timeout, ranks.name());
-  });
-  // This is not done earlier, because some MPIs complete no communicator before those begun
-  // earlier.
-  ranks.leave_parent("make a communicator of their own");
+/// Makes a group of ranks that have met in a communicator of their own. Everything that may fail on a
+/// single rank is done in an agree(), so that no other rank waits for it.
+std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own,
+                                const CreationTime& creation, const Settings& settings) {
   require_equal_ranks(ranks, settings);
   const HostRanks host = meet_host(ranks);
 
   GroupParts parts;
+  parts.numbers = own.numbers;
   Places node;
   ranks.agree("lay out their nodes", [&] {
     parts.settings = settings;
@@ -327,7 +307,7 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   });
   make_reader(ranks, host, node, parts);
   read_tuning(ranks, parts);
-  make_transport(ranks, parts);
+  make_transport(ranks, own.number, parts);
   parts.reports = report_targets(ranks, host, parts.topology, settings);
   free_part(host.comm);
   std::shared_ptr<Group> group;
@@ -336,6 +316,50 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
     if (ranks.rank() == 0) log_choices(*group, creation);
   });
   return group;
+}
+
+/// `is_world`: the ranks are all of MPI_COMM_WORLD, in its order.
+std::shared_ptr<Group> make(const Comm& comm, bool is_world, const Settings& settings) {
+  const CreationTime creation;
+  EarlyCollectives ranks(comm, settings.timeout);
+  std::unique_lock<std::timed_mutex> only_maker;
+  ranks.agree("begin to create their store or communicator", [&] {
+    require_valid(settings);
+    if (ranks.size() == 1) return;
+    // This thread waits for half of the time that the other ranks wait.
+    const bool has_limit = settings.timeout.count() > 0;
+    only_maker = require_only_maker(has_limit ? settings.timeout / 2 : kForAnotherMaker);
+    watch_calls(settings.timeout, ranks.name());
+  });
+  // This is not done earlier, because some MPIs complete no communicator before those begun
+  // earlier.
+  CommOfGroup own;
+  if (is_world) {
+    own = take_comm_of_world(ranks);
+  } else {
+    ranks.leave_parent("make a communicator of their own");
+  }
+  try {
+    return complete(ranks, own, creation, settings);
+  } catch (...) {  // some rank may be in a call of MPI's with this communicator still
+    collectives::leak_until_exit(own.numbers);
+    throw;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Group> make_world_group(const Settings& settings) {
+  if (!load(settings)) return nullptr;
+  ensure_initialized(settings);
+  require_launch(settings);
+  auto group = make(calls().world(), /*is_world=*/true, settings);
+  finalize_together();  // all ranks of the job have met
+  return group;
+}
+
+std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
+  return make(comm, /*is_world=*/false, settings);
 }
 
 }  // namespace tutti::mpi

@@ -87,8 +87,10 @@ EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout)
   name_ = name_of_process(rank_);
 }
 
-void EarlyCollectives::leave_parent(const char* step) {
-  comm_ = duplicate(step);
+void EarlyCollectives::leave_parent(const char* step) { meet_in(duplicate(step)); }
+
+void EarlyCollectives::meet_in(const Comm& own) {
+  comm_ = own;
   is_own_ = true;
 }
 

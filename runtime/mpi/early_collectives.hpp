@@ -40,6 +40,8 @@ class EarlyCollectives {
   /// messages, and is freed by MPI_Finalize. Conditions for making a communicator have to be agreed
   /// on before.
   void leave_parent(const char* step);
+  /// The same with one that these ranks have had for a while, and use for nothing else now. Local.
+  void meet_in(const Comm& own);
 
   /// Returns the parent, or after leave_parent() our own communicator.
   [[nodiscard]] const Comm& comm() const { return comm_; }

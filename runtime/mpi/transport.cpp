@@ -13,8 +13,17 @@ constexpr int kNoticeTag = 100;
 constexpr int kTagsPerGroup = 128;
 }  // namespace
 
-MpiTransport::MpiTransport(const Comm& comm, int num_nodes)
-    : MpiTransport(comm, Members{.num_nodes = num_nodes, .maker = std::this_thread::get_id()}) {}
+int MpiTransport::most_groups() {
+  int limit = 0;
+  const Turn turn("MPI_Comm_get_attr");
+  check(calls().tag_limit(&limit), "MPI_Comm_get_attr of MPI_TAG_UB");
+  return limit / kTagsPerGroup;
+}
+
+MpiTransport::MpiTransport(const Comm& comm, int num_nodes, int number)
+    : MpiTransport(
+          comm,
+          Members{.number = number, .num_nodes = num_nodes, .maker = std::this_thread::get_id()}) {}
 
 /// Groups share a communicator, because making one of MPI's own is a collective call without a
 /// deadline, and so is freeing it.
@@ -24,12 +33,7 @@ MpiTransport::MpiTransport(const Comm& comm, Members members)
       members_(std::move(members)),
       first_tag_(members_.number * kTagsPerGroup) {
   if (!has_messages()) return;
-  int limit = 0;
-  {
-    const Turn turn("MPI_Comm_get_attr");
-    check(mpi_.tag_limit(&limit), "MPI_Comm_get_attr of MPI_TAG_UB");
-  }
-  const int groups = limit / kTagsPerGroup;
+  const int groups = most_groups();
   if (members_.number >= groups) {
     throw Error(ErrorCode::invalid_argument, "this is group " + std::to_string(members_.number) +
                                                  " of its job, and this MPI has tags for " +

@@ -15,8 +15,11 @@ namespace tutti::mpi {
 
 class MpiTransport final : public collectives::Transport {
  public:
-  /// `comm` belongs to this object and returns errors; its ranks are the group's ranks.
-  MpiTransport(const Comm& comm, int num_nodes);
+  /// `comm` belongs to the library and returns errors; its ranks are the group's ranks. `number` is
+  /// that of the group among those that have had this communicator.
+  MpiTransport(const Comm& comm, int num_nodes, int number = 0);
+  /// Returns how many groups can have one communicator, because MPI limits the tags of messages.
+  [[nodiscard]] static int most_groups();
   /// Leaks pending requests: a cancelled send may never complete.
   ~MpiTransport() override;
 

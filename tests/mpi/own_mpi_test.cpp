@@ -50,6 +50,38 @@ TEST_CASE("dist initialises MPI if the program has not, once for several stores"
 
 namespace {
 
+/// The number that MPI gives to the next communicator that is made: the least one that is free.
+int next_communicator() {
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_SELF, &copy);
+  const int number = MPI_Comm_c2f(copy);
+  MPI_Comm_free(&copy);
+  return number;
+}
+
+}  // namespace
+
+TEST_CASE("stores that come after each other take one communicator of MPI, with their groups") {
+  constexpr int kStores = 20;
+  {
+    tutti::KVStore kv = tutti::KVStore::create("dist");
+    check_push(kv);
+  }
+  const int before = next_communicator();
+  for (int i = 0; i < kStores; ++i) {
+    const auto world = tutti::Communicator::world();
+    tutti::KVStore kv = tutti::KVStore::create(i % 2 == 0 ? world : world.split(0, world.rank()));
+    check_push(kv);
+  }
+  CHECK(next_communicator() == before);
+  tutti::KVStore first = tutti::KVStore::create("dist");
+  tutti::KVStore second = tutti::KVStore::create("dist");  // while the first has its own
+  check_push(second);
+  check_push(first);
+}
+
+namespace {
+
 /// Runs the test below in a program that this rank starts, with this environment. Its exit code.
 int run_child(char** environment) {
   std::array<char*, 4> arguments{};

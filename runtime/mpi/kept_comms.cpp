@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/mpi/kept_comms.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+#include "runtime/mpi/session.hpp"
+#include "runtime/mpi/transport.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+
+constexpr std::size_t kMostKept = 64;  // communicators; of more groups at once the first ones
+
+/// What the ranks tell each other: of each communicator the complement of the next number, or that
+/// it is in use; and at the end the complement of how many there are. The least of all ranks'
+/// values has the largest numbers.
+using Offers = std::array<std::uint64_t, kMostKept + 1>;
+constexpr std::uint64_t kInUse = 0;
+
+/// A communicator of the job's groups of all ranks, which all ranks keep in the same order.
+struct Kept {
+  Comm comm;
+  int next = 0;  ///< number of a group
+  bool is_free = false;
+};
+
+/// Of the process, as MPI is. Never destroyed, because groups may outlive static objects.
+class KeptComms {
+ public:
+  /// What is offered is in use, until it is given back.
+  Offers offer(int most_groups) {
+    const std::lock_guard lock(mutex_);
+    Offers offers{};
+    for (std::size_t i = 0; i < kMostKept; ++i) {
+      Kept& kept = kept_[i];
+      if (!kept.is_free || kept.next >= most_groups) continue;
+      kept.is_free = false;
+      offers[i] = ~static_cast<std::uint64_t>(kept.next);
+    }
+    offers.back() = ~static_cast<std::uint64_t>(count_);
+    return offers;
+  }
+  void give_back(std::size_t index, int next) {
+    const std::lock_guard lock(mutex_);
+    kept_[index].next = next;
+    kept_[index].is_free = true;
+  }
+  Comm comm(std::size_t index) {
+    const std::lock_guard lock(mutex_);
+    return kept_[index].comm;
+  }
+  void add(std::size_t index, const Comm& comm) {
+    const std::lock_guard lock(mutex_);
+    count_ = std::max(count_, index + 1);
+    if (index < kMostKept) kept_[index].comm = comm;
+  }
+
+ private:
+  std::mutex mutex_;  ///< what follows
+  std::array<Kept, kMostKept> kept_{};
+  std::size_t count_ = 0;  ///< that were made, also those that are not kept
+};
+
+KeptComms& kept_comms() {
+  static auto* const all = new KeptComms;
+  return *all;
+}
+
+/// The use of a communicator by a group and by those that come from it.
+class Use {
+ public:
+  Use(std::size_t index, int number) : index_(index) { numbers.next = number + 1; }
+  ~Use() {
+    if (index_ < kMostKept) kept_comms().give_back(index_, numbers.next.load());
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  GroupNumbers numbers;
+
+ private:
+  std::size_t index_;
+};
+
+CommOfGroup in_use(std::size_t index, int number) {
+  const auto use = std::make_shared<Use>(index, number);
+  return {number, std::shared_ptr<GroupNumbers>(use, &use->numbers)};
+}
+
+}  // namespace
+
+CommOfGroup take_comm_of_world(EarlyCollectives& ranks) {
+  const Offers own = kept_comms().offer(MpiTransport::most_groups() / 2);
+  Offers common = own;
+  ranks.minima("find a communicator of theirs that is free", common);
+  const auto offers = std::span(common).first(kMostKept);
+  const auto free =
+      std::ranges::find_if(offers, [](std::uint64_t offer) { return offer != kInUse; });
+  const auto taken = static_cast<std::size_t>(free - offers.begin());
+  for (std::size_t i = 0; i < kMostKept; ++i) {
+    if (i != taken && own[i] != kInUse) kept_comms().give_back(i, static_cast<int>(~own[i]));
+  }
+  if (taken < kMostKept) {
+    ranks.meet_in(kept_comms().comm(taken));
+    return in_use(taken, static_cast<int>(~common[taken]));
+  }
+  ranks.leave_parent("make a communicator of their own");
+  const auto index = static_cast<std::size_t>(~common.back());
+  kept_comms().add(index, ranks.comm());
+  return in_use(index, 0);
+}
+
+}  // namespace tutti::mpi
