@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -28,6 +29,8 @@ import tutti.torch
 torch.set_num_threads(1)
 torch.manual_seed(3)
 what = sys.argv[1]
+# Rank 0 listens already: no other program can take the port before the groups meet there.
+socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30).close()
 dist.init_process_group("gloo" if what == "gloo" else "tutti")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 if what == "lost":

@@ -25,6 +25,7 @@ from ._group import ProcessGroup
 _SIOCGIFADDR = 0x8915  # the request for an interface's address, of the kernel's sockios.h
 _world: Communicator | None = None
 _deadline = ""  # where it is that of init_process_group
+_store: dist.TCPStore | None = None  # of rank 0; listens as long as the process lives
 
 
 def world(**settings: Any) -> Communicator:
@@ -108,7 +109,7 @@ def find_job() -> None:
     ranks = world() if is_launched() else Communicator.self()
     address = np.zeros(256, np.uint8)
     if ranks.rank == 0:
-        text = _free_address(ranks.num_nodes).encode()
+        text = _listen(ranks.num_nodes).encode()
         address[:len(text)] = np.frombuffer(text, np.uint8)
     ranks.broadcast(address, 0)
     host, port = bytes(address).rstrip(b"\0").decode().split(" ")
@@ -118,11 +119,15 @@ def find_job() -> None:
         os.environ.setdefault(name, str(value))
 
 
-def _free_address(nodes: int) -> str:
-    """Where torch's store of rank 0 may listen, as "host port"."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
+def _listen(nodes: int) -> str:
+    """Where torch's store of rank 0 listens, as "host port". It does so from now on, so that no
+    other program can take the port: init_process_group finds the store of this process by it."""
+    global _store
+    port = os.environ.get("MASTER_PORT")  # then torch makes the store
+    if port is None:
+        _store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False,
+                               multi_tenant=True)
+        port = str(_store.port)
     return f"{_own_address() if nodes > 1 else '127.0.0.1'} {port}"
 
 
