@@ -35,6 +35,19 @@ void combine_tree(int first, int count, Combine&& combine) {
   combine(first, first + left);
 }
 
+/// Its moves of data are counted as part of it.
+class CountedReduction {
+ public:
+  CountedReduction(collectives::StatisticsCollector& statistics, const char* name,
+                   std::size_t bytes)
+      : call_(statistics, name) {
+    statistics.count_bytes(bytes);
+  }
+
+ private:
+  collectives::CountedCall call_;
+};
+
 }  // namespace
 
 std::vector<std::size_t> UserReductions::shares_of(std::size_t count) const {
@@ -177,6 +190,8 @@ void UserReductions::allreduce(const ConstTensorView& input, const TensorView& o
                                const UserOp& op) {
   const Request request =
       request_for("allreduce", Verb::allreduce, input, op, refusal(input, output));
+  const CountedReduction counted(group_->engine().statistics(), "allreduce_user_op",
+                                 input.size_bytes());
   if (is_for_all(request)) return combine_all(request, output.bytes());
   std::vector<std::size_t> counts(static_cast<std::size_t>(size()), 0);
   counts.front() = input.count();
@@ -202,6 +217,8 @@ void UserReductions::reduce(const ConstTensorView& input, const TensorView& outp
   if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
   Request request = request_for("reduce", Verb::reduce, input, op, why);
   request.root = root;
+  const CountedReduction counted(group_->engine().statistics(), "reduce_user_op",
+                                 input.size_bytes());
   if (is_for_all(request)) return combine_all(request, rank() == root ? output.bytes() : nullptr);
   if (!op.elementwise) {
     std::byte* const blocks = collect(request, input, root);
@@ -227,6 +244,8 @@ void UserReductions::reduce_scatter(const ConstTensorView& input, const TensorVi
   const Request request =
       request_for("reduce_scatter", Verb::reduce_scatter, input, op,
                   refusal_of_blocks(input, output, ranks * output.count() == input.count()));
+  const CountedReduction counted(group_->engine().statistics(), "reduce_scatter_user_op",
+                                 input.size_bytes());
   std::byte* const blocks =
       share_out(request, input, std::vector<std::size_t>(ranks, output.count()));
   combine(request, blocks, output.shape());

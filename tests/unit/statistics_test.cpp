@@ -225,6 +225,26 @@ TEST_CASE("a store counts pushes and pulls by their lists of keys") {
   CHECK(test::all_returned(outcomes));
 }
 
+TEST_CASE("a reduction by the program's own operation is one call, whatever it is made of") {
+  const UserOp sum{.name = "sum",
+                   .combine = [](TensorView left, ConstTensorView right) { left += right; },
+                   .elementwise = true};
+  const auto outcomes = test::as_ranks({2}, patient(), [&](Communicator& comm) {
+    Tensor value = Tensor::ones({6});
+    Tensor half = Tensor::ones({3});
+    comm.allreduce(value, value, sum);
+    comm.reduce(value, value, 0, sum);
+    comm.reduce_scatter(value, half, sum);
+    const Statistics statistics = comm.statistics();
+    for (const char* call : {"allreduce_user_op", "reduce_user_op", "reduce_scatter_user_op"}) {
+      CHECK(statistics.total(call).calls == 1);
+      CHECK(statistics.total(call).bytes == value.size_bytes());
+    }
+    CHECK(statistics.calls.size() == 3);
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
 TEST_CASE("calls of one rank alone wait for nobody") {
   KVStore kv = KVStore::create("local");
   kv.init("a", Tensor::ones({4}));
