@@ -108,13 +108,11 @@ Messages::Messages(const NodeMemory& memory, const Topology& topology, Waiter& w
       sent_(static_cast<std::size_t>(topology.size), 0),
       received_(static_cast<std::size_t>(topology.size), 0),
       taken_(static_cast<std::size_t>(topology.size), 0),
-      buffers_(std::make_unique<Buffers>(memory.peers.size())) {}
+      buffers_(std::make_shared<Buffers>(memory.peers.size())) {}
 
 /// Leaks the buffers of messages that may still be under way after a failure.
 Messages::~Messages() {
-  if (!buffers_->requests.empty()) {
-    leak_until_exit(std::shared_ptr<const Buffers>(std::move(buffers_)));
-  }
+  if (!buffers_->requests.empty()) leak_until_exit(std::move(buffers_));
 }
 
 void Messages::prepare_to_send(int to_rank) {

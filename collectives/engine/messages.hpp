@@ -120,7 +120,7 @@ class Messages {
   std::vector<std::uint64_t> received_;
   std::vector<std::uint64_t> taken_;  ///< number of the last message that was not refused
   Left left_;
-  std::unique_ptr<Buffers> buffers_;
+  std::shared_ptr<Buffers> buffers_;
 };
 
 }  // namespace tutti::collectives

@@ -39,6 +39,15 @@ std::string with_place(const std::string& text) {
   return text.starts_with("rank ") ? text : place + text;
 }
 
+/// Prints the error that ends the program, without its place if there is no memory for that.
+void report(const std::string& name, const char* text, bool is_own) noexcept {
+  try {
+    print(name, is_own ? with_place(text) : text);
+  } catch (...) {
+    for (const char* part : {name.c_str(), ": error: ", text, "\n"}) std::fputs(part, stderr);
+  }
+}
+
 /// Returns the number of unread bytes in a pipe; 0 if the file is no pipe.
 int unread(int file) {
   struct stat status {};
@@ -79,14 +88,18 @@ void on_sigusr2(int /*signal*/) {
 }
 
 /// Installs the handler, unless the program has one of its own.
-void print_calls_on_sigusr2() noexcept {
+void handle(int signal, void (*handler)(int)) noexcept {
   struct sigaction action {};
-  if (sigaction(SIGUSR2, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
-  action.sa_handler = on_sigusr2;
+  if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGUSR2, &action, nullptr);
+  sigaction(signal, &action, nullptr);
 }
+
+/// Lets a write beyond `ulimit -f` fail, as on a full disk, instead of ending the process. It is a
+/// handler because programs that this one starts would inherit an ignored signal.
+void on_sigxfsz(int /*signal*/) {}
 
 /// Returns `code`, or an error if the output could not be written, as on a full disk. Under a
 /// launcher the output goes to the launcher, whose own errors are not seen here.
@@ -98,28 +111,29 @@ int with_output(const std::string& name, int code) {
   if (std::cout && is_flushed && std::ferror(stdout) == 0) return code;
   const std::string why = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
   print(name, "what was printed could not be written to standard output" + why +
-                  "; see whether its disk is full");
+                  "; see whether its disk is full, or ulimit -f too low");
   return code == 0 ? kLostOutput : code;
 }
 
 }  // namespace
 
 int run_program(const std::string& name, const std::function<int()>& body) noexcept {
-  print_calls_on_sigusr2();
+  handle(SIGUSR2, on_sigusr2);
+  handle(SIGXFSZ, on_sigxfsz);
   try {
     return with_output(name, body());
   } catch (const Error& error) {
     const bool is_updater =
         error.scope() == ErrorScope::failed && error.code() == ErrorCode::user_code;
     const bool is_own = error.scope() == ErrorScope::caller || is_updater;
-    if (error.reporter()) print(name, is_own ? with_place(error.what()) : error.what());
+    if (error.reporter()) report(name, error.what(), is_own);
     const int code = exit_code(error.code());
     if (error.scope() == ErrorScope::agreed) return code;
     end_job(code, error.reporter());
   } catch (const std::exception& error) {
-    print(name, with_place(error.what()));
+    report(name, error.what(), /*is_own=*/true);
   } catch (...) {
-    print(name, with_place("an exception of unknown type"));
+    report(name, "an exception of unknown type", /*is_own=*/true);
   }
   constexpr int kRuntimeFailure = 2;
   end_job(kRuntimeFailure, /*reporter=*/true);

@@ -323,9 +323,12 @@ void Arena::look_for_failures() noexcept {
   if (failed > 0) kept_ = allocated_so_far_;
 }
 
-void Arena::retire(std::vector<std::byte*> memory, std::function<bool()> is_unused) {
+void Arena::retire(std::vector<std::byte*> memory, std::function<bool()> is_unused) noexcept {
   const std::lock_guard lock(mutex_);
-  retired_.push_back({std::move(memory), std::move(is_unused)});
+  try {
+    retired_.push_back({std::move(memory), std::move(is_unused)});
+  } catch (const std::bad_alloc&) {  // as promised
+  }
   free_retired();
 }
 

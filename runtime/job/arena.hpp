@@ -89,8 +89,9 @@ class Arena {
   /// any page is touched.
   std::byte* allocate(std::size_t bytes);
   void free(std::byte* memory) noexcept;
-  /// Frees the memory in a later allocate(), once `is_unused` says that no peer accesses it.
-  void retire(std::vector<std::byte*> memory, std::function<bool()> is_unused);
+  /// Frees the memory in a later allocate(), once `is_unused` says that no peer accesses it. It is
+  /// never reused if there is no memory to remember it.
+  void retire(std::vector<std::byte*> memory, std::function<bool()> is_unused) noexcept;
 
   /// Registers a group that makes calls with memory of this arena. If the group has failed, a peer
   /// that was stopped may resume in the middle of its last call and write to the arena. So memory

@@ -5,6 +5,7 @@
 import gzip
 import os
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -103,6 +104,19 @@ class LostOutput(unittest.TestCase):
                                   timeout=programs.TIMEOUT_S, check=False)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn(f"{name}: error: what was printed could not be written", done.stderr)
+
+    def test_a_file_that_may_not_grow_says_so_and_no_signal_ends_a_program(self):
+        def allow_no_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+        with tempfile.TemporaryFile() as file:
+            done = subprocess.run([programs.program("kvstore-tour"), "--help"], stdout=file,
+                                  stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+                                  timeout=programs.TIMEOUT_S, check=False,
+                                  preexec_fn=allow_no_files)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("could not be written to standard output: File too large", done.stderr)
+        self.assertIn("ulimit -f", done.stderr)
 
     def test_every_program_that_prints_says_so(self):
         names = [path.name for path in sorted(Path(programs.program("")).iterdir())

@@ -24,6 +24,7 @@ constexpr bool is_sanitized() {
 /// The end of a child.
 struct ChildEnd {
   int signal = 0;  ///< signal that ended it; 0 for none
+  int code = 0;    ///< its exit code, if no signal ended it
   bool threw = false;
   std::string text;  ///< text of the exception, or the body's result
 };
@@ -56,7 +57,8 @@ inline ChildEnd in_child(const std::function<std::string()>& body) {
   int status = -1;
   waitpid(child, &status, 0);
   end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  end.threw = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+  end.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  end.threw = !WIFEXITED(status) || end.code != 0;
   return end;
 }
 

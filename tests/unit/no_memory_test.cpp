@@ -5,11 +5,15 @@
 #include <doctest/doctest.h>
 #include <new>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "tutti/kvstore.hpp"
+#include "tutti/program.hpp"
 
+#include "tests/support/child.hpp"
+#include "tests/support/standard_error.hpp"
 #include "unit/threads.hpp"
 
 namespace {
@@ -79,6 +83,36 @@ TEST_CASE("the warning of a failed call that nobody has waited for may lack memo
     sent.reset();
   });
   CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("stores, communicators and groups are destroyed without memory") {
+  const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
+    std::optional<Communicator> group = comm.split(0, comm.rank());
+    std::optional<KVStore> kv = KVStore::create(*group);
+    kv->init(1, Tensor::full({5}, 0));
+    kv->push(1, Tensor::full({5}, 1));
+    Tensor value = Tensor::full({5}, 1);
+    if (comm.rank() == 0) group->send(value, 1);
+    if (comm.rank() == 1) group->receive(value, 0);
+    kv->push_async(1, Tensor::full({5}, 1)).wait();
+    const NoMemory none;
+    kv.reset();
+    group.reset();
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("a program that has no memory left says its error and ends with its code") {
+  const std::string said = test::written_by([] {
+    const test::ChildEnd end = test::in_child([]() -> std::string {
+      has_no_memory = true;
+      run_program("a_program", []() -> int { throw std::bad_alloc(); });
+      return "";
+    });
+    CHECK(end.signal == 0);
+    CHECK(end.code == 2);
+  });
+  CHECK(said.find("a_program: error: std::bad_alloc") != std::string::npos);
 }
 
 TEST_CASE("memory of the arena is given back without memory") {
