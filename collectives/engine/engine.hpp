@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "collectives/choice/learner.hpp"
 #include "collectives/engine/disagreement.hpp"
@@ -75,8 +76,10 @@ class Engine {
   bool raise_failure(ErrorCode code, const std::string& text) {
     return waiter_.raise_failure(code, text);
   }
-  /// Tells the other ranks that this one makes no more calls. Local; no other function may follow.
-  void leave(bool by_exception) { waiter_.leave(call_.sequence(), by_exception); }
+  /// Tells the other ranks that this one makes no more calls, once. Local.
+  void leave(bool by_exception) {
+    if (!std::exchange(has_left_, true)) waiter_.leave(call_.sequence(), by_exception);
+  }
 
   /// Record in the last call's record that the program's updater begins, or has ended.
   void begin_update() {
@@ -146,6 +149,7 @@ class Engine {
   bool is_one_node_;  ///< small data then takes the shorter ways, on all ranks alike
   bool logs_calls_;   ///< logs all calls; small ones then skip the shorter ways, on this rank alone
   bool stop_requested_ = false;
+  bool has_left_ = false;
   CombinePlan plan_;
   Waiter waiter_;
   StatisticsCollector statistics_;

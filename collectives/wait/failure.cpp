@@ -172,7 +172,8 @@ void Failure::check_leavers(FunctionRef<std::vector<int>()> missing) {
   fail(ErrorCode::communication,
        call_name() + ": " + names_of(topology_, gone) + " left before this call, which " +
            name_of(topology_, topology_.rank) +
-           " waits in; every rank must make the same calls before its store is destroyed");
+           " waits in; every rank must make the same calls before its store is destroyed or the "
+           "program ends");
 }
 
 /// Returns ControlBlock::left of a rank of any node, or 0 if the rank is not known to have left.

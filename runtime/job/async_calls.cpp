@@ -2,6 +2,8 @@
 #include "runtime/job/async_calls.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <new>
 #include <sys/prctl.h>
@@ -42,8 +44,14 @@ void park_async_calls(bool tells_others) noexcept {
   for (AsyncCalls* calls : open_calls().all) calls->park(tells_others);
 }
 
+void leave_idle_groups() noexcept {
+  const std::lock_guard lock(open_calls().mutex);
+  for (AsyncCalls* calls : open_calls().all) calls->leave_if_idle();
+}
+
 AsyncCalls::AsyncCalls(collectives::Engine& engine, const Settings& settings)
     : engine_(engine),
+      timeout_(settings.timeout),
       has_network_(engine_.topology().num_nodes() > 1),
       begins_late_(!has_network_ && engine_.tuning().threads == 1),
       waiting_(std::make_shared<AsyncWaiting>()),
@@ -74,9 +82,13 @@ void AsyncCalls::close() {
   }
   lock.unlock();
   queues_.came().notify_all();
+  lock.lock();
+  const auto is_left = [&] { return !is_driven_; };
+  await_given_up(lock, is_left);
+  lock.unlock();
   if (helper_.joinable()) helper_.join();
   lock.lock();
-  queues_.done().wait(lock, [&] { return !is_driven_; });  // a waiting thread may be driving
+  await_given_up(lock, is_left);  // a waiting thread may be driving
   const bool has_jobs = queues_.size() != 0;
   lock.unlock();
   if (has_jobs) fail_destroyed();
@@ -99,7 +111,7 @@ void AsyncCalls::remove(std::size_t client) {
   if (queues_.has_jobs(client)) {
     queues_.give_up(client);
     const std::string given_up = give_up(lock, "their store was destroyed");
-    queues_.done().wait(lock, [&] { return !queues_.has_jobs(client); });
+    await_given_up(lock, [&] { return !queues_.has_jobs(client); });
     if (engine_.failed()) say_given_up(kDestroyed, given_up);
   }
   queues_.remove(client);
@@ -121,6 +133,30 @@ std::string AsyncCalls::give_up(Lock& lock, const char* why) {
   engine_.rouse();
   lock.lock();
   return calls;
+}
+
+/// Waits for the thread that drives. Its own waits end when its calls are given up, but it may be in
+/// code of the program.
+template <class Ready>
+void AsyncCalls::await_given_up(Lock& lock, const Ready& ready) {
+  if (timeout_.count() == 0) return queues_.done().wait(lock, ready);
+  if (!queues_.done().wait_for(lock, timeout_, ready)) end_process();
+}
+
+/// Ends the process, as a call of MPI does that does not return: the store cannot be destroyed while
+/// another thread uses it.
+void AsyncCalls::end_process() noexcept {
+  try {
+    const std::string text =
+        collectives::name_of(engine_.topology(), engine_.topology().rank) + " has waited " +
+        collectives::in_seconds(std::chrono::duration_cast<Clock::duration>(timeout_)) +
+        " for its asynchronous calls to end, whose store or communicator is destroyed; this rank "
+        "ends. See whether an updater returns, or raise TUTTI_TIMEOUT";
+    engine_.raise_failure(ErrorCode::timeout, text);
+    std::fprintf(stderr, "tutti: error: %s\n", text.c_str());
+  } catch (const std::bad_alloc&) {  // it ends all the same
+  }
+  std::_Exit(exit_code(ErrorCode::timeout));
 }
 
 /// Prints why the calls were given up, even if the log is quiet, because it makes the job fail, and
@@ -160,6 +196,15 @@ void AsyncCalls::park(bool tells_others) noexcept {
     if (!is_driver()) queues_.done().wait_for(lock, kLongestPark, [&] { return !is_driven_; });
   } catch (const std::bad_alloc&) {  // the process ends anyway
   }
+}
+
+/// Leaves the group, unless another thread of the program is in a call of it.
+void AsyncCalls::leave_if_idle() noexcept {
+  if (forks_ != num_forks()) return;
+  const Lock lock = queues_.lock();
+  const bool is_busy = queues_.size() != 0 || is_driven_;
+  if (is_busy || engine_.failed() || engine_.memory().control().calls.is_in_a_call()) return;
+  engine_.leave(std::uncaught_exceptions() > 0);
 }
 
 void AsyncCalls::submit(std::size_t client, std::vector<Placed>&& jobs) {

@@ -62,7 +62,8 @@ class AsyncCalls {
   AsyncCalls& operator=(const AsyncCalls&) = delete;
 
   /// Gives up unfinished calls, which fails the group, and joins the helper thread. Only
-  /// has_engine() may be called afterwards.
+  /// has_engine() may be called afterwards. Ends the process if an updater does not return within
+  /// the deadline, as remove() does.
   void close();
 
   /// Adds a client, in the same order on all ranks; otherwise the next round is a mismatch. Returns
@@ -74,8 +75,9 @@ class AsyncCalls {
   /// while others continue.
   void remove(std::size_t client);
 
-  /// See park_async_calls().
+  /// See park_async_calls() and leave_idle_groups().
   void park(bool tells_others) noexcept;
+  void leave_if_idle() noexcept;
 
   using Placed = PlacedJob;
   /// Appends jobs to queues of a client. Local; returns at once. Errors: the failure of the group;
@@ -109,6 +111,9 @@ class AsyncCalls {
   void fail_destroyed() noexcept;
   void fail_for_good() noexcept;
   [[nodiscard]] std::string give_up(Lock& lock, const char* why);
+  template <class Ready>
+  void await_given_up(Lock& lock, const Ready& ready);
+  [[noreturn]] void end_process() noexcept;
   void say_given_up(const char* what, const std::string& calls) const noexcept;
   template <class Ready>
   void await(const Ready& ready);
@@ -119,6 +124,7 @@ class AsyncCalls {
 
   collectives::Engine& engine_;
   unsigned forks_ = num_forks();
+  std::chrono::duration<double> timeout_;  ///< 0 for none
   bool has_network_;
   bool begins_late_;  ///< the helper begins late, because the program's threads use all cores
   std::shared_ptr<AsyncWaiting> waiting_;
@@ -142,5 +148,10 @@ class AsyncCalls {
 /// after a limited time. `tells_others`: only make the groups fail on all nodes, while this thread
 /// has turns.
 void park_async_calls(bool tells_others) noexcept;
+
+/// Tells the other ranks of this process's groups, as destructors do, that it makes no more calls.
+/// Leaves out groups with a call under way, because all ranks may have made that; a later call of
+/// this function tells them.
+void leave_idle_groups() noexcept;
 
 }  // namespace tutti

@@ -109,7 +109,7 @@ std::atomic<bool> finalizes_together{false};
 /// computes; and it leaves its core to others. Like MPI_Finalize this has no deadline: a rank that
 /// has finished waits for those that compute. It is done once per process, whoever begins the end,
 /// because all ranks make one barrier. Other threads have turns meanwhile, unless MPI_Finalize has
-/// begun.
+/// begun. Ranks that wait for this one in a call learn that it makes no more calls.
 void wait_for_all_ranks() noexcept {
   static std::atomic<bool> has_waited{false};
   if (has_waited.exchange(true) || is_without_mpi()) return;
@@ -120,6 +120,7 @@ void wait_for_all_ranks() noexcept {
     if (!turn.is_given() || mpi.start_barrier(mpi.world(), &barrier) != 0) return;
   }
   for (bool all_came = false; !all_came;) {
+    leave_idle_groups();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     const Turn turn("MPI_Test", std::nothrow);
     if (!turn.is_given() || mpi.test(&barrier, &all_came) != 0) return;
@@ -394,6 +395,7 @@ void begin_finalize() noexcept {
   park_async_calls(/*tells_others=*/true);
   turns().refuses = true;
   park_async_calls(/*tells_others=*/false);
+  leave_idle_groups();
   if (finalizes_together) wait_for_all_ranks();
   keep_components_loaded();
 }

@@ -47,7 +47,6 @@ LAYOUTS = {"one node": {}, "two nodes": {"TUTTI_RANKS_PER_NODE": "1"}}
 # with, or 128 and the signal.
 End = namedtuple("End", "codes words", defaults=((),))
 LEFT = End({2}, (r"rank 1 \(host \S+, pid \d+\)", "left before this call|are complete"))
-ABSENT = End({4}, (r"rank 1 \(host \S+, pid \d+\)", r"did not"))
 THROWN = End({2}, (r"rank \d \(host \S+, pid \d+\)", "thrown in the program"))
 DONE = End({0})
 
@@ -59,9 +58,9 @@ def by_signal(number):
 WAYS = {  # way: (one rank ends so, all do)
     "return": (LEFT, DONE),
     "return_3": (LEFT, End({3})),
-    "finalize": (ABSENT, DONE),
-    "exit": (ABSENT, DONE),
-    "exit_in_thread": (ABSENT, DONE),
+    "finalize": (LEFT, DONE),
+    "exit": (LEFT, DONE),
+    "exit_in_thread": (LEFT, DONE),
     "quick_exit": (End({1}), End({1})),
     "_exit": (End({1}), End({1})),
     "exec": (End({1}), End({1})),
@@ -230,8 +229,6 @@ class Ends(Edges):
         def check(case, done):
             way, who, kind, _ = case
             expected = ways[way][who == "all"]
-            if (way, who, kind) == ("finalize", "one", "async"):
-                expected = LEFT  # its pushes are given up before it waits for the others
             text = said(done)
             self.assertIn(b"ends", done.stdout, text)
             # The code is the ranks' if they notice before the launcher does.

@@ -6,11 +6,15 @@
 #include <functional>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <unistd.h>
 
 #include "tutti/kvstore.hpp"
 
 #include "support/checks.hpp"
+#include "support/child.hpp"
+#include "support/standard_error.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -47,6 +51,29 @@ TEST_CASE("what is wrong without the other ranks is thrown at once") {
     CHECK_THROWS_AS(kv.push_async({3}, std::vector<Tensor>{}), Error);
   });
   CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE(
+    "an updater that does not return ends a process that destroys its store, at the deadline") {
+  const std::string said = test::written_by([] {
+    const test::ChildEnd end = test::in_child([]() -> std::string {
+      Settings settings;
+      settings.timeout = test::kShortDeadline;
+      KVStore kv = KVStore::create(Communicator::self(settings));
+      kv.init(1, Tensor::full({5}, 0));
+      std::atomic<bool> is_in{false};
+      kv.set_updater([&](const Key&, ConstTensorView, TensorView) {
+        is_in = true;
+        for (;;) pause();
+      });
+      static_cast<void>(kv.push_async(1, Tensor::full({5}, 1)));
+      while (!is_in) std::this_thread::yield();
+      return "never comes to its end";
+    });
+    CHECK(end.signal == 0);
+    CHECK(end.code == exit_code(ErrorCode::timeout));
+  });
+  CHECK(said.find("See whether an updater returns") != std::string::npos);
 }
 
 TEST_CASE("a key that another rank never pushes is named with the ranks when the deadline passes") {
