@@ -122,6 +122,10 @@ bool Engine::finish() {
     const NamedCall named(waiter_, {call_.sequence(), call_.operation().describe});
     outcome = log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
   });
+  SpanLog* const spans = statistics_.spans();
+  if (spans != nullptr && call_.layout().total() > 0) {
+    spans->note_route(static_cast<std::uint8_t>(1 + static_cast<int>(call_.route())));
+  }
   if (outcome == Outcome::refused) disagreement_.throw_report();
   return outcome == Outcome::done;
 }

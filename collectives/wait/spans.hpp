@@ -38,6 +38,7 @@ struct Span {
   const CallTotals* totals = nullptr;  ///< set only for a whole call
   std::uint64_t value = 0;  ///< bytes of a call; the rank that came last, for wait_for_ranks
   Activity activity = Activity::call;
+  std::uint8_t route = 0;  ///< 1 + Route of the data in a whole call; 0 if no data travelled
 };
 
 /// The stages of an asynchronous call of one key, in ticks; 0 for those not reached yet.
@@ -84,6 +85,7 @@ class SpanLog {
     activity_ = Activity::prepare;
     since_ = now;
     value_ = 0;
+    route_ = 0;
     has_activities_ = false;
   }
   /// Ends the current activity and begins another one.
@@ -95,11 +97,13 @@ class SpanLog {
   [[nodiscard]] Activity activity() const noexcept { return activity_; }
   /// Sets the value of the current activity, see Span::value.
   void note(std::uint64_t value) noexcept { value_ = value; }
+  /// Sets the route of the call's data, see Span::route.
+  void note_route(std::uint8_t route) noexcept { route_ = route; }
   /// Ends the call. If it did nothing but prepare, no activities are recorded.
   void end_call(std::uint64_t begun, std::uint64_t now, const CallTotals& totals,
                 std::uint64_t bytes) noexcept {
     if (has_activities_) close(now);
-    add({begun, now, &totals, bytes, Activity::call});
+    add({begun, now, &totals, bytes, Activity::call, route_});
   }
 
   void add(const AsyncSpan& span) noexcept { add_to(async_spans_, span); }
@@ -145,6 +149,7 @@ class SpanLog {
   Activity activity_ = Activity::call;
   std::uint64_t since_ = 0;
   std::uint64_t value_ = 0;
+  std::uint8_t route_ = 0;
   bool has_activities_ = false;
 };
 

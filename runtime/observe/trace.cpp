@@ -77,7 +77,7 @@ class Writer {
     event('X', name_of(span), span.begin);
     text_ += R"(,"dur":)" + microseconds(length);
     if (span.activity == Activity::call) {
-      text_ += R"(,"args":{"bytes":)" + std::to_string(span.value) + "}";
+      text_ += R"(,"args":{"bytes":)" + std::to_string(span.value) + route_of(span) + "}";
     } else if (span.activity == Activity::wait_for_ranks) {
       text_ += R"(,"args":{"last rank":)" + std::to_string(span.value) + "}";
     }
@@ -152,6 +152,11 @@ class Writer {
   [[nodiscard]] std::int64_t ns_at(std::uint64_t ticks) const {
     return first_ns_ +
            static_cast<std::int64_t>((static_cast<double>(ticks) - first_ticks_) * ns_per_tick_);
+  }
+  static std::string route_of(const Span& span) {
+    if (span.route == 0) return {};
+    return std::string(R"(,"route":")") +
+           collectives::name_of(static_cast<collectives::Route>(span.route - 1)) + "\"";
   }
   static std::string microseconds(std::int64_t ns) {
     std::array<char, 48> text{};

@@ -143,8 +143,11 @@ class Reports(unittest.TestCase):
         pushes = [call for call in trace.calls[rank] if call[0] == PUSH]
         self.assertEqual(len(pushes), STEPS)
         self.assertEqual({call[3]["bytes"] for call in pushes}, {8000})
+        self.assertLessEqual({call[3]["route"] for call in pushes},
+                             {"small", "announced", "halved", "by path"})
         pulls = [call for call in trace.calls[rank] if call[0] == "pull of key weight"]
         self.assertEqual(len(pulls), STEPS)
+        self.assertFalse(any("route" in call[3] for call in pulls))
         return [sum(end - begin for name, begin, end, _ in trace.inside(rank, call)
                     if name in ("wait for ranks", "wait for nodes")) for call in pushes]
 
