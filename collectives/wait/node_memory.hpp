@@ -193,6 +193,8 @@ struct ControlBlock {
   alignas(kLineBytes) std::atomic<std::uint64_t> channels{0};
   /// The message that this rank waits for: other rank << 32 | MessageState.
   std::atomic<std::uint64_t> message{0};
+  /// Number of threads of this rank that make a store or communicator of other ranks.
+  std::atomic<std::uint32_t> makes_group{0};
 };
 
 /// The direction of the message that a rank is waiting for; read by ranks that look for its state.

@@ -230,7 +230,7 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
   if (!speaks) return;
   log_.warn("has waited " + in_seconds(waited) + " for " +
             (missing.empty() ? std::string("its GPU") : names_of(topology_, missing)) + " in " +
-            failure_.call_name());
+            failure_.call_name() + failure_.observations(missing));
 }
 
 }  // namespace tutti::collectives

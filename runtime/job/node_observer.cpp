@@ -149,8 +149,30 @@ std::string NodeObserver::describe(int local_rank) const {
     text +=
         (text.empty() ? "made its last call: " : ", its last call: ") + std::string(words, length);
   }
-  const std::string message = message_of(memory_.peers[static_cast<std::size_t>(local_rank)]);
-  return text + (text.empty() || message.empty() ? "" : ", ") + message;
+  const collectives::Peer& peer = memory_.peers[static_cast<std::size_t>(local_rank)];
+  std::string now = message_of(peer);
+  if (now.empty() && peer.control().makes_group.load(std::memory_order_relaxed) != 0) {
+    now = "makes a store or communicator";
+  }
+  return text + (text.empty() || now.empty() ? "" : ", ") + now;
+}
+
+std::string NodeObserver::who_waits() const {
+  const std::uint64_t made = memory_.control().calls.newest();
+  for (int peer = 0; peer < memory_.size(); ++peer) {
+    const RecordBook& calls = memory_.peers[static_cast<std::size_t>(peer)].control().calls;
+    const std::uint64_t newest = calls.newest();
+    if (newest <= made || !calls.is_in(newest)) continue;
+    char words[RecordBook::kWords];
+    const std::size_t length = calls.describe(newest, words);
+    return name_of(topology_, topology_.local_ranks()[static_cast<std::size_t>(peer)]) +
+           " waits in " + std::string(words, length) + of_group(topology_);
+  }
+  return {};
+}
+
+void NodeObserver::show_makers(std::uint32_t makers) const noexcept {
+  memory_.control().makes_group.store(makers, std::memory_order_relaxed);
 }
 
 std::string NodeObserver::call_under_way() const {
@@ -242,6 +264,28 @@ std::string call_under_way() {
   });
   return text;
 }
+
+std::string who_waits() {
+  std::string text;
+  for_each_observer([&](const NodeObserver& observer) {
+    if (text.empty()) text = observer.who_waits();
+  });
+  return text;
+}
+
+namespace {
+
+std::atomic<std::uint32_t> makers{0};
+
+/// A group that is made meanwhile shows none, until the next thread begins or ends.
+void show_makers(std::uint32_t count) noexcept {
+  for_each_observer([&](const NodeObserver& observer) { observer.show_makers(count); });
+}
+
+}  // namespace
+
+MakesGroup::MakesGroup() noexcept { show_makers(makers.fetch_add(1) + 1); }
+MakesGroup::~MakesGroup() { show_makers(makers.fetch_sub(1) - 1); }
 
 bool fail_nodes(ErrorCode code, const std::string& text) {
   int groups = 0;

@@ -34,6 +34,12 @@ class NodeObserver final : public collectives::Observer {
   /// Describes this rank's current call, such as "call 2, push of key a, 24 bytes: ..., waits in a
   /// send to rank 1"; empty if it is in none. Callable from any thread.
   [[nodiscard]] std::string call_under_way() const;
+  /// Describes a rank of the node that waits in a call that this rank has not made, such as "rank 1
+  /// (host a, pid 47) waits in call 17, push of key a, ..."; empty if none does. Callable from any
+  /// thread.
+  [[nodiscard]] std::string who_waits() const;
+  /// Shows the node's other ranks how many threads of this rank make groups.
+  void show_makers(std::uint32_t makers) const noexcept;
   /// Returns a prefix for messages: "rank 1 (host a, pid 47), after call 16, push of key a, 24
   /// bytes: done: ". Callable from any thread.
   [[nodiscard]] std::string place() const;
@@ -63,6 +69,19 @@ std::string place_of_failure();
 
 /// Returns NodeObserver::call_under_way() of the first group of this process that is in a call.
 std::string call_under_way();
+
+/// Returns NodeObserver::who_waits() of the first group of this process in which a rank waits.
+std::string who_waits();
+
+/// Shows the ranks that wait for this one in calls of other groups that a thread of it makes a store
+/// or communicator, while this object exists.
+class MakesGroup {
+ public:
+  MakesGroup() noexcept;
+  ~MakesGroup();
+  MakesGroup(const MakesGroup&) = delete;
+  MakesGroup& operator=(const MakesGroup&) = delete;
+};
 
 /// Calls NodeObserver::fail_node() for every group of this process that has an observer. Returns
 /// false if there are such groups, and all have failed already.

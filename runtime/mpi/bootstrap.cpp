@@ -16,6 +16,7 @@
 #include "collectives/job/local_error.hpp"
 #include "collectives/text/numbers.hpp"
 #include "runtime/job/kernel_reader.hpp"
+#include "runtime/job/node_observer.hpp"
 #include "runtime/job/settings.hpp"
 #include "runtime/job/tuning_file.hpp"
 #include "runtime/mpi/early_collectives.hpp"
@@ -321,6 +322,7 @@ std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own,
 /// `is_world`: the ranks are all of MPI_COMM_WORLD, in its order.
 std::shared_ptr<Group> make(const Comm& comm, bool is_world, const Settings& settings) {
   const CreationTime creation;
+  const MakesGroup makes_group;
   EarlyCollectives ranks(comm, settings.timeout);
   std::unique_lock<std::timed_mutex> only_maker;
   ranks.agree("begin to create their store or communicator", [&] {

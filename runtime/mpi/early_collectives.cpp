@@ -7,12 +7,14 @@
 #include <ctime>
 #include <sched.h>
 #include <unistd.h>
+#include <utility>
 
 #include "tutti/error.hpp"
 
 #include "collectives/job/leak.hpp"
 #include "collectives/job/local_error.hpp"
 #include "collectives/text/numbers.hpp"
+#include "runtime/job/node_observer.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace tutti::mpi {
@@ -26,6 +28,7 @@ constexpr int kRollCallTag = 102;
 constexpr Seconds kRollCall{0.5};  // longer than a polling rank takes to answer
 constexpr Seconds kLongestPoll{1.0};
 constexpr Seconds kYield{0.005};
+constexpr Seconds kBetweenLooks{1.0};
 constexpr timespec kNap{0, 50'000};
 
 /// The error of one rank, as sent to the others.
@@ -219,6 +222,7 @@ void EarlyCollectives::test(Request& request, bool* done) {
 /// suspended does not exceed it.
 void EarlyCollectives::wait(const char* step, Request request) {
   Seconds waited{0};
+  next_look_ = kBetweenLooks;
   auto last = Clock::now();
   for (bool done = false;;) {
     test(request, &done);
@@ -227,6 +231,7 @@ void EarlyCollectives::wait(const char* step, Request request) {
     waited += std::min<Seconds>(now - last, kLongestPoll);
     last = now;
     answer_roll_calls(step);
+    look_for_other_calls(step, waited);
     if (timeout_.count() > 0 && waited >= timeout_) expire(step, waited);
     pause(waited);
   }
@@ -291,6 +296,29 @@ std::string EarlyCollectives::call_roll(const char* step) {
   }
   if (!silent.empty()) return silent + " did not come" + elsewhere;
   return elsewhere.empty() ? "all ranks wait in it, and MPI does not go on" : elsewhere.substr(2);
+}
+
+/// Looks for ranks of this node that wait for this one in a call of another group. They make other
+/// calls than this rank, unless they have several threads that make calls. So it is a warning at
+/// first, and an error after half of the deadline, before those ranks end by an error that has only
+/// their call.
+void EarlyCollectives::look_for_other_calls(const char* step, Seconds waited) {
+  if (is_own_ || waited < next_look_) return;
+  next_look_ = waited + kBetweenLooks;
+  const std::string others = who_waits();
+  if (others.empty()) return;
+  const std::string text =
+      name_ + " has waited " + in_seconds(waited) + " for all ranks to " + step + ", and " + others;
+  if (timeout_.count() > 0 && waited >= timeout_ / 2) {
+    collectives::leak_until_exit(buffers_);
+    const std::string error =
+        "ranks disagree: " + text + "; every rank must make the same calls in the same order";
+    throw Error(ErrorCode::mismatch, error, ErrorScope::failed,
+                fail_nodes(ErrorCode::mismatch, error));
+  }
+  if (!std::exchange(has_warned_, true)) {
+    std::fputs(("tutti: warning: " + text + "\n").c_str(), stderr);
+  }
 }
 
 /// Describes the missing ranks. Before there is a communicator of our own, nothing is sent, because

@@ -108,6 +108,7 @@ class EarlyCollectives {
   void tell(int to_rank, const char* step, bool asks);
   [[nodiscard]] std::string call_roll(const char* step);
   [[nodiscard]] std::string missing(const char* step);
+  void look_for_other_calls(const char* step, std::chrono::duration<double> waited);
   [[noreturn]] void expire(const char* step, std::chrono::duration<double> waited);
 
   const Calls& mpi_;
@@ -115,6 +116,9 @@ class EarlyCollectives {
   Comm comm_;
   bool is_own_ = false;
   bool have_met_ = false;  ///< the ranks have met in some step
+  bool has_warned_ = false;
+  /// The time of the current wait after which the other groups are looked at again.
+  std::chrono::duration<double> next_look_{0};
   int rank_ = 0;
   int size_ = 1;
   std::string name_;  ///< name of this rank, for messages

@@ -146,6 +146,7 @@ int run(const std::string& fault, int victim, const std::string& mode) {
       pushes.push("c", value);
       return 0;
     }
+    if (fault == "creates") KVStore::create("dist");
     do_wrong(fault);
     push_wrong(pushes, fault, value);
     pushes.wait();

@@ -89,6 +89,14 @@ FAULTS = {
                                     + " called barrier"]),
 }
 
+# Where the others' calls can be seen.
+NODE_FAULTS = {
+    **FAULTS,
+    "creates": Fault({2}, "half the deadline", [
+        "ranks disagree: " + PID + r" has waited \S+ s for all ranks to begin to create",
+        r"rank \d \(host \S+, pid \d+\) waits in call 16, push of key a"]),
+}
+
 # Pushes in another order are no fault, and a key that is skipped is missed when its rank does
 # something else: the pushes of later steps take its place.
 ASYNC_CALL = ["agreement on asynchronous calls", "push of key a"]
@@ -132,6 +140,8 @@ Seen = namedtuple("Seen", "code seconds messages err")
 
 
 def faults_of(layout):
+    if layout.nodes == 1 and not layout.mode:
+        return NODE_FAULTS
     return {(): FAULTS, ("async",): ASYNC_FAULTS, ("groups",): GROUP_FAULTS}[layout.mode]
 
 
@@ -200,7 +210,7 @@ class Runner:
 def see(runner, fault):
     """Runs the job; None if hosts cannot be made here."""
     layout = runner.layout
-    deadline_s = DEADLINE_S if faults_of(layout)[fault].when == "deadline" else NEVER_S
+    deadline_s = NEVER_S if faults_of(layout)[fault].when == "at once" else DEADLINE_S
     environment = {**os.environ, **layout.environment, "TUTTI_TIMEOUT": str(deadline_s),
                    "TUTTI_LOG": "quiet"}
     done = runner.run(fault, environment)
@@ -232,6 +242,8 @@ class Faults(unittest.TestCase):
         self.assertIn(seen.code, expected.codes, seen.err)
         if expected.when == "deadline":  # else it is so long that the job has ended without it
             self.assertGreater(seen.seconds, DEADLINE_S * 0.9)
+        if expected.when == "half the deadline":
+            self.assertGreater(seen.seconds, DEADLINE_S * 0.4)
         # Nodes that notice at the same time say so both. Where the launcher is slower than the 2 s
         # after which ranks look for each other's processes, one of them speaks, too.
         self.assertLessEqual(len(seen.messages), self.layout.nodes, seen.err)
