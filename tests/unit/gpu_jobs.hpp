@@ -2,7 +2,13 @@
 // Helpers of tests whose ranks have a fake GPU each.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <doctest/doctest.h>
+#include <functional>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "tutti/gpu.hpp"
@@ -75,5 +81,70 @@ Outcomes push_while(const std::vector<int>& layout, const tutti::Settings& setti
     tutti::synchronize(mine);  // with NCCL on one node, pushes return before their sums
   });
 }
+
+/// Rank 1's GPU hangs in the copy of its push to the host, because its node has no other rank: that
+/// ends the push on both ranks. `prepare` makes a store and returns its push.
+inline void check_that_a_hang_ends_the_push(
+    const std::function<std::function<void()>(const tutti::Communicator&)>& prepare) {
+  const FakeGpus gpus(2);
+  tutti::Settings settings = by("auto");
+  settings.timeout = kShortDeadline;
+  std::atomic<int> waiting{1};
+  const auto outcomes = as_ranks({1, 1}, settings, [&](tutti::Communicator& world) {
+    const std::function<void()> push = prepare(world);
+    world.barrier();
+    if (world.rank() == 0) {
+      // The deadline is the copy's, before the ranks agree: no call may be the first to reach it.
+      while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return push();
+    }
+    const CountDown ending(waiting);
+    gpus->hang(1);
+    push();
+  });
+  for (const auto& outcome : outcomes) {
+    REQUIRE(outcome);
+    CHECK_FALSE(outcome->recoverable());
+  }
+  CHECK(std::string(outcomes[1]->what()).find("a copy from gpu(1)") != std::string::npos);
+  gpus->go_on(1);
+}
+
+/// Stores of two groups of the same ranks, each with a key on this rank's GPU.
+struct TwoStores {
+  explicit TwoStores(const tutti::Communicator& ranks)
+      : value(tutti::Tensor::ones({4}, tutti::DType::float32, tutti::gpu(ranks.rank()))),
+        other(ranks.split(0, ranks.rank())),
+        first(tutti::KVStore::create(ranks)),
+        second(tutti::KVStore::create(other)) {
+    for (tutti::KVStore* kv : {&first, &second}) {
+      kv->init(1, tutti::Tensor::zeros({4}, tutti::DType::float32, tutti::gpu(ranks.rank())));
+      kv->push(1, value);
+    }
+  }
+  /// What the push throws; empty for nothing.
+  std::string push_in_thread(tutti::KVStore& kv) const {
+    std::string text;
+    std::thread([&] {
+      try {
+        kv.push(1, value);
+      } catch (const tutti::Error& error) {
+        text = error.what();
+      }
+    }).join();
+    return text;
+  }
+  static void check(const tutti::KVStore& kv) {
+    require_equal(pulled<float>(kv, 1, 4)[0], 2.0f, "key 1");
+  }
+  void check() const {
+    for (const tutti::KVStore* kv : {&first, &second}) check(*kv);
+  }
+
+  tutti::Tensor value;
+  tutti::Communicator other;
+  tutti::KVStore first;
+  tutti::KVStore second;
+};
 
 }  // namespace test

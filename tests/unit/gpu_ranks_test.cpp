@@ -262,27 +262,11 @@ TEST_CASE("ranks on slices of one GPU sum by way of the host, unless NCCL was as
 TEST_CASE("stores of two groups on one GPU are summed from two threads, one after the other") {
   const test::FakeGpus gpus(2);
   const auto outcomes = test::as_ranks({2}, test::by("auto"), [&](Communicator& communicator) {
-    const Device mine = gpu(communicator.rank());
-    const Tensor value = Tensor::ones({4}, DType::float32, mine);
-    std::optional<Communicator> other = communicator.split(0, communicator.rank());
-    auto first = KVStore::create(communicator);
-    auto second = KVStore::create(*other);
-    for (KVStore* kv : {&first, &second}) {
-      kv->init(1, Tensor::zeros({4}, DType::float32, mine));
-      kv->push(1, value);
-    }
-    std::string text;
-    std::thread([&] {
-      try {
-        first.push(1, value);
-      } catch (const tutti::Error& error) {
-        text = error.what();
-      }
-    }).join();
+    test::TwoStores stores(communicator);
+    const std::string text = stores.push_in_thread(stores.first);
     if (!text.empty()) test::fail_here("got \"" + text + "\"");
-    second.push(1, value);
-    test::require_equal(pulled<float>(first, 1, 4)[0], 2.0f, "key 1 of the first store");
-    test::require_equal(pulled<float>(second, 1, 4)[0], 2.0f, "key 1 of the second store");
+    stores.second.push(1, stores.value);
+    stores.check();
   });
   CHECK(test::all_returned(outcomes));
 }
@@ -290,31 +274,17 @@ TEST_CASE("stores of two groups on one GPU are summed from two threads, one afte
 TEST_CASE("a sum by NCCL beside one of another thread is refused on all ranks, and both go on") {
   const test::FakeGpus gpus(2);
   const auto outcomes = test::as_ranks({2}, test::by("auto"), [&](Communicator& communicator) {
-    const Device mine = gpu(communicator.rank());
-    const Tensor value = Tensor::ones({4}, DType::float32, mine);
-    std::optional<Communicator> other = communicator.split(0, communicator.rank());
-    auto first = KVStore::create(communicator);
-    auto second = KVStore::create(*other);
-    for (KVStore* kv : {&first, &second}) {
-      kv->init(1, Tensor::zeros({4}, DType::float32, mine));
-      kv->push(1, value);
-    }
+    test::TwoStores stores(communicator);
     std::string text;
-    first.set_updater([&](const Key&, const auto&, const auto&) {  // the first store's push goes on
-      std::thread([&] {
-        try {
-          second.push(1, value);
-        } catch (const tutti::Error& error) {
-          text = error.what();
-        }
-      }).join();
+    stores.first.set_updater([&](const Key&, const auto&, const auto&) {  // while its push goes on
+      text = stores.push_in_thread(stores.second);
     });
-    first.push(1, value);
+    stores.first.push(1, stores.value);
     if (text.find("are summed from two threads at once") == std::string::npos) {
       test::fail_here("got \"" + text + "\"");
     }
-    for (KVStore* kv : {&second, &first}) kv->push(1, value);
-    test::require_equal(pulled<float>(second, 1, 4)[0], 2.0f, "key 1 of the second store");
+    for (KVStore* kv : {&stores.second, &stores.first}) kv->push(1, stores.value);
+    stores.check(stores.second);
   });
   CHECK(test::all_returned(outcomes));
 }

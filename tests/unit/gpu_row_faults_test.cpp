@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row-sparse keys on fake GPUs: replicas that differ, pushes that are refused, and GPUs that fail.
-#include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/support/checks.hpp"
@@ -300,29 +299,11 @@ TEST_CASE("a GPU that breaks down in a push of rows ends it on every rank at onc
 }
 
 TEST_CASE("a GPU that hangs ends a push of its rows on all ranks") {
-  const test::FakeGpus gpus(2);
-  tutti::Settings settings = test::by("auto");
-  settings.timeout = test::kShortDeadline;
-  std::atomic<int> waiting{1};
-  const auto outcomes = test::as_ranks({1, 1}, settings, [&](Communicator& world) {
-    auto kv = store_with_table(world, "sgd");
-    const RowSparse value = one_row(9, 1, gpu(world.rank()));
-    kv.barrier();
-    if (world.rank() == 0) {
-      // The deadline is the copy's, before the ranks agree: no call may be the first to reach it.
-      while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return kv.push(1, value);
-    }
-    const test::CountDown ending(waiting);
-    gpus->hang(1);
-    kv.push(1, value);
+  test::check_that_a_hang_ends_the_push([](const Communicator& world) {
+    auto kv = std::make_shared<KVStore>(store_with_table(world, "sgd"));
+    auto value = std::make_shared<RowSparse>(one_row(9, 1, gpu(world.rank())));
+    return [kv, value] { kv->push(1, *value); };
   });
-  for (const auto& outcome : outcomes) {
-    REQUIRE(outcome);
-    CHECK_FALSE(outcome->recoverable());
-  }
-  CHECK(std::string(outcomes[1]->what()).find("a copy from gpu(1)") != std::string::npos);
-  gpus->go_on(1);
 }
 
 TEST_CASE("an updater of rows on a GPU that throws fails the store on all ranks") {
