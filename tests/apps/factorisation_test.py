@@ -7,9 +7,7 @@ import unittest
 
 import programs
 
-EPOCH = re.compile(r"epoch (\d+)/(\d+)  RMSE (\d\.\d{4})  test RMSE (\d\.\d{4})  \d+ ratings/s  "
-                   r"store \d+\.\d %")
-SUMMARY = re.compile(r"test RMSE (\d\.\d{4})  \d+ ratings/s  store \d+\.\d\d s \(\d+\.\d %\)")
+EPOCH = re.compile(r"epoch (\d+)/(\d+)  RMSE (\d\.\d{4})  test RMSE (\d\.\d{4})")
 SMALL = {"--users": 500, "--items": 200, "--factors": 4, "--ratings": 40000, "--batch-size": 512,
          "--epochs": 5}
 
@@ -35,11 +33,9 @@ class Factorisation(unittest.TestCase):
         result = programs.run("matrix-factorisation",
                               *[word for option in options.items() for word in option], ranks=ranks)
         self.assertEqual((result.code, result.err), (0, ""))
-        lines = result.out.splitlines()
-        epochs = [EPOCH.fullmatch(line) for line in lines[1:-1]]
-        self.assertTrue(all(epochs) and SUMMARY.fullmatch(lines[-1]), result.out)
+        epochs = [EPOCH.fullmatch(line) for line in result.out.splitlines()]
+        self.assertTrue(all(epochs), result.out)
         self.assertEqual([int(epoch[1]) for epoch in epochs], list(range(1, 6)))
-        self.assertEqual(SUMMARY.fullmatch(lines[-1])[1], epochs[-1][4])
         return [(float(epoch[3]), float(epoch[4])) for epoch in epochs]
 
     def test_the_error_comes_down_to_nearly_the_noise(self):
