@@ -135,16 +135,16 @@ std::string AsyncCalls::give_up(Lock& lock, const char* why) {
   return calls;
 }
 
-/// Waits for the thread that drives. Its own waits end when its calls are given up, but it may be in
-/// code of the program.
+/// Waits for the thread that drives. Its own waits end when its calls are given up, but it may be
+/// in code of the program.
 template <class Ready>
 void AsyncCalls::await_given_up(Lock& lock, const Ready& ready) {
   if (timeout_.count() == 0) return queues_.done().wait(lock, ready);
   if (!queues_.done().wait_for(lock, timeout_, ready)) end_process();
 }
 
-/// Ends the process, as a call of MPI does that does not return: the store cannot be destroyed while
-/// another thread uses it.
+/// Ends the process, as a call of MPI does that does not return: the store cannot be destroyed
+/// while another thread uses it.
 void AsyncCalls::end_process() noexcept {
   try {
     const std::string text =

@@ -73,8 +73,8 @@ std::string call_under_way();
 /// Returns NodeObserver::who_waits() of the first group of this process in which a rank waits.
 std::string who_waits();
 
-/// Shows the ranks that wait for this one in calls of other groups that a thread of it makes a store
-/// or communicator, while this object exists.
+/// Shows the ranks that wait for this one in calls of other groups that a thread of it makes a
+/// store or communicator, while this object exists.
 class MakesGroup {
  public:
   MakesGroup() noexcept;

@@ -279,8 +279,8 @@ void log_choices(Group& group, const CreationTime& creation) {
   }
 }
 
-/// Makes a group of ranks that have met in a communicator of their own. Everything that may fail on a
-/// single rank is done in an agree(), so that no other rank waits for it.
+/// Makes a group of ranks that have met in a communicator of their own. Everything that may fail on
+/// a single rank is done in an agree(), so that no other rank waits for it.
 std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own,
                                 const CreationTime& creation, const Settings& settings) {
   require_equal_ranks(ranks, settings);
