@@ -193,7 +193,7 @@ struct ControlBlock {
   alignas(kLineBytes) std::atomic<std::uint64_t> channels{0};
   /// The message that this rank waits for: other rank << 32 | MessageState.
   std::atomic<std::uint64_t> message{0};
-  /// Number of threads of this rank that make a store or communicator of other ranks.
+  /// Number of threads of this rank that are making a store or communicator.
   std::atomic<std::uint32_t> makes_group{0};
 };
 

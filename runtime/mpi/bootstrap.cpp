@@ -319,7 +319,7 @@ std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own,
   return group;
 }
 
-/// `is_world`: the ranks are all of MPI_COMM_WORLD, in its order.
+/// Makes a group. `is_world` says that its ranks are all of MPI_COMM_WORLD, in its order.
 std::shared_ptr<Group> make(const Comm& comm, bool is_world, const Settings& settings) {
   const CreationTime creation;
   const MakesGroup makes_group;
@@ -343,7 +343,7 @@ std::shared_ptr<Group> make(const Comm& comm, bool is_world, const Settings& set
   }
   try {
     return complete(ranks, own, creation, settings);
-  } catch (...) {  // some rank may be in a call of MPI's with this communicator still
+  } catch (...) {  // the communicator is not used again: some rank may still be in a call of MPI
     collectives::leak_until_exit(own.numbers);
     throw;
   }

@@ -40,7 +40,7 @@ class EarlyCollectives {
   /// messages, and is freed by MPI_Finalize. Conditions for making a communicator have to be agreed
   /// on before.
   void leave_parent(const char* step);
-  /// The same with one that these ranks have had for a while, and use for nothing else now. Local.
+  /// Does the same with an existing communicator of these ranks that nothing else uses now. Local.
   void meet_in(const Comm& own);
 
   /// Returns the parent, or after leave_parent() our own communicator.

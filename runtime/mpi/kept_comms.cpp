@@ -15,25 +15,25 @@ namespace tutti::mpi {
 
 namespace {
 
-constexpr std::size_t kMostKept = 64;  // communicators; of more groups at once the first ones
+constexpr std::size_t kMostKept = 64;  // communicators; those of further groups are not kept
 
-/// What the ranks tell each other: of each communicator the complement of the next number, or that
-/// it is in use; and at the end the complement of how many there are. The least of all ranks'
-/// values has the largest numbers.
+/// The message of a rank: for each communicator the complement of its next number, or kInUse; then
+/// the complement of the number of communicators. So the minimum over all ranks has the largest
+/// numbers.
 using Offers = std::array<std::uint64_t, kMostKept + 1>;
 constexpr std::uint64_t kInUse = 0;
 
-/// A communicator of the job's groups of all ranks, which all ranks keep in the same order.
+/// A communicator that is kept. All ranks keep the same ones in the same order.
 struct Kept {
   Comm comm;
-  int next = 0;  ///< number of a group
+  int next = 0;  ///< number of the next group
   bool is_free = false;
 };
 
-/// Of the process, as MPI is. Never destroyed, because groups may outlive static objects.
+/// The communicators of this process. Never destroyed, because groups may outlive static objects.
 class KeptComms {
  public:
-  /// What is offered is in use, until it is given back.
+  /// Returns what is free, which counts as in use until it is given back.
   Offers offer(int most_groups) {
     const std::lock_guard lock(mutex_);
     Offers offers{};
@@ -64,7 +64,7 @@ class KeptComms {
  private:
   std::mutex mutex_;  ///< what follows
   std::array<Kept, kMostKept> kept_{};
-  std::size_t count_ = 0;  ///< that were made, also those that are not kept
+  std::size_t count_ = 0;  ///< number of those that were made, kept or not
 };
 
 KeptComms& kept_comms() {
@@ -72,7 +72,7 @@ KeptComms& kept_comms() {
   return *all;
 }
 
-/// The use of a communicator by a group and by those that come from it.
+/// Gives the communicator back at its end.
 class Use {
  public:
   Use(std::size_t index, int number) : index_(index) { numbers.next = number + 1; }

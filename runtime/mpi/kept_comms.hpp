@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's communicators of groups that have ended. An MPI has some thousands of them, and none can be
-// freed without a wait for other ranks that has no deadline (README.md), so the next group of the
-// same ranks takes one of them. Its messages have a number that none before had, and do not meet
-// what the old group's ranks have sent.
+// The communicators of groups that have ended, kept for later groups of the same ranks. An MPI has
+// some thousands of communicators, and freeing one is a wait for other ranks without a deadline
+// (README.md). A group that takes a kept one gets a number of its own, so that its messages do not
+// match late ones of the groups before it.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace tutti::mpi {
 
-/// A communicator's part in a group: for the group's transport, and for groups that come from it.
+/// The use of a communicator by a group, and by the groups that come from it.
 struct CommOfGroup {
-  int number = 0;  ///< of the group among those of the communicator
-  /// Its owners keep the communicator.
+  int number = 0;  ///< number of the group among all that have had the communicator
+  /// The communicator is given back when this is destroyed.
   std::shared_ptr<GroupNumbers> numbers = std::make_shared<GroupNumbers>();
 };
 
-/// `ranks` meet in a communicator of their own from now on: one that an ended group of all ranks of
-/// MPI_COMM_WORLD had, on every rank, or a new one. Collective over all ranks of MPI_COMM_WORLD.
+/// Lets `ranks`, all of MPI_COMM_WORLD, meet in a communicator of their own: one that is free on
+/// all ranks, or else a new one. Collective.
 CommOfGroup take_comm_of_world(EarlyCollectives& ranks);
 
 }  // namespace tutti::mpi
