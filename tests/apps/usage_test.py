@@ -110,7 +110,7 @@ class LostOutput(unittest.TestCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
         with tempfile.TemporaryFile() as file:
-            done = subprocess.run([programs.program("kvstore-tour"), "--help"], stdout=file,
+            done = subprocess.run([programs.program("collective-simulator"), "--help"], stdout=file,
                                   stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
                                   timeout=programs.TIMEOUT_S, check=False,
                                   preexec_fn=allow_no_files)

@@ -171,6 +171,6 @@ TEST_CASE("a rank that creates its communicator too late keeps the others no lon
   if (test::rank() == kMissing) error = test::error_of(create);
   const bool is_late =
       says(error, ErrorCode::timeout, ErrorScope::failed,
-           {"for all ranks to make a communicator of their own", "have given up since"});
+           {"for all ranks to find a communicator of theirs that is free", "have given up since"});
   CHECK(test::agree(test::rank() != kMissing || is_late));
 }
