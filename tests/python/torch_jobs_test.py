@@ -145,7 +145,7 @@ def test_processes_of_torch_multiprocessing_meet_through_torchs_store(method, tm
                 dist.all_reduce(value, group=some)
             with open("/proc/self/maps") as maps:
                 has_mpi = "libmpi" in maps.read()
-            print(f"{rank} has {value.item():g}, MPI: {has_mpi}", flush=True)
+            sys.stdout.write(f"{rank} has {value.item():g}, MPI: {has_mpi}\\n")
             dist.destroy_process_group()
 
         if __name__ == "__main__":
