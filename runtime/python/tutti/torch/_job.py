@@ -61,8 +61,8 @@ def _meet_by(options: Any) -> None:
     os.environ.setdefault("MASTER_PORT", "0")
     os.environ["_TUTTI_MEETING"] = options.store.get("tutti/meeting").decode()
     asked = getattr(options, "timeout", None)
-    has_deadline = asked is not None and asked != dist.constants.default_pg_timeout
-    if has_deadline and "TUTTI_TIMEOUT" not in os.environ:
+    is_default = asked is None or asked == dist.constants.default_pg_timeout
+    if asked is not None and not is_default and "TUTTI_TIMEOUT" not in os.environ:
         _deadline = f"{asked.total_seconds():g}"
     try:
         world(**({"timeout": float(_deadline)} if _deadline else {}))
@@ -76,7 +76,7 @@ def _require_one_host(store: Any, rank: int, size: int) -> None:
         system = file.read().strip()
     place = f"{system} {os.readlink('/proc/self/ns/net')}"
     store.set(f"tutti/host/{rank}", f"{place}\n{socket.gethostname()}")
-    hosts = {}
+    hosts: dict[str, tuple[int, str]] = {}
     for other in range(size):
         where, name = store.get(f"tutti/host/{other}").decode().split("\n")
         hosts.setdefault(where, (other, name))
