@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -127,35 +126,49 @@ def test_a_rank_that_torchrun_has_lost_is_named():
     assert re.search(r"rank 2 \(host \S+, pid \d+\)|Signal 9", done.stderr), done.stderr
 
 
+SPAWNED = """
+import os, sys
+import torch, torch.distributed as dist, torch.multiprocessing as multiprocessing
+import tutti.torch
+
+def train(rank, address, where):
+    if where == "apart" and rank == 2:
+        os.readlink = lambda path: "net:[7]"
+    dist.init_process_group("tutti", init_method=address, rank=rank, world_size=3)
+    value = torch.tensor([rank + 1.0])
+    dist.all_reduce(value)
+    some = dist.new_group([0, 2])
+    if rank != 1:
+        dist.all_reduce(value, group=some)
+    with open("/proc/self/maps") as maps:
+        has_mpi = "libmpi" in maps.read()
+    sys.stdout.write(f"{rank} has {value.item():g}, MPI: {has_mpi}\\n")
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    multiprocessing.start_processes(train, ("file://" + sys.argv[1], sys.argv[3]), nprocs=3,
+                                    start_method=sys.argv[2])
+"""
+
+
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_processes_of_torch_multiprocessing_meet_through_torchs_store(method, tmp_path):
     """Rank and size are arguments, and no variable says them."""
     program = tmp_path / "spawned.py"
-    program.write_text(textwrap.dedent("""
-        import sys
-        import torch, torch.distributed as dist, torch.multiprocessing as multiprocessing
-        import tutti.torch
-
-        def train(rank, address):
-            dist.init_process_group("tutti", init_method=address, rank=rank, world_size=3)
-            value = torch.tensor([rank + 1.0])
-            dist.all_reduce(value)
-            some = dist.new_group([0, 2])
-            if rank != 1:
-                dist.all_reduce(value, group=some)
-            with open("/proc/self/maps") as maps:
-                has_mpi = "libmpi" in maps.read()
-            sys.stdout.write(f"{rank} has {value.item():g}, MPI: {has_mpi}\\n")
-            dist.destroy_process_group()
-
-        if __name__ == "__main__":
-            multiprocessing.start_processes(train, ("file://" + sys.argv[1],), nprocs=3,
-                                            start_method=sys.argv[2])
-    """))
-    done = without_mpi(program, tmp_path / "store", method, TUTTI_TIMEOUT="60")
+    program.write_text(SPAWNED)
+    done = without_mpi(program, tmp_path / "store", method, "together", TUTTI_TIMEOUT="60")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
         "0 has 12, MPI: False", "1 has 6, MPI: False", "2 has 12, MPI: False"]
+
+
+def test_processes_on_several_hosts_are_told_to_take_mpirun(tmp_path):
+    program = tmp_path / "spawned.py"
+    program.write_text(SPAWNED)
+    done = without_mpi(program, tmp_path / "store", "fork", "apart", TUTTI_TIMEOUT="60")
+    assert done.returncode != 0 and done.stdout == "", done.stdout
+    assert re.search(r"several hosts \(rank 0 on \S+, rank 2 on \S+\), and without an MPI they must "
+                     r"be on one; start the job with mpirun -np 3 python spawned.py", done.stderr)
 
 
 @needs_images
