@@ -168,7 +168,8 @@ def test_processes_on_several_hosts_are_told_to_take_mpirun(tmp_path):
     done = without_mpi(program, tmp_path / "store", "fork", "apart", TUTTI_TIMEOUT="60")
     assert done.returncode != 0 and done.stdout == "", done.stdout
     assert re.search(r"several hosts \(rank 0 on \S+, rank 2 on \S+\), and without an MPI they "
-                     r"must be on one; start the job with mpirun -np 3 python spawned.py", done.stderr)
+                     "must be on one; start the job with mpirun -np 3 python spawned.py",
+                     done.stderr), done.stderr
 
 
 @needs_images
