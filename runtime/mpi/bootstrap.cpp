@@ -323,7 +323,7 @@ std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own,
 std::shared_ptr<Group> make(const Comm& comm, bool is_world, const Settings& settings) {
   const CreationTime creation;
   const MakesGroup makes_group;
-  EarlyCollectives ranks(comm, settings.timeout);
+  EarlyCollectives ranks(comm, settings.timeout, settings.log >= LogLevel::warning);
   std::unique_lock<std::timed_mutex> only_maker;
   ranks.agree("begin to create their store or communicator", [&] {
     require_valid(settings);

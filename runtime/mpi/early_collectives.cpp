@@ -82,8 +82,12 @@ Request EarlyCollectives::begin(const char* call, Start start) {
   return request;
 }
 
-EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout)
-    : mpi_(calls()), timeout_(timeout), comm_(parent), buffers_(std::make_shared<Buffers>()) {
+EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout, bool warns)
+    : mpi_(calls()),
+      timeout_(timeout),
+      comm_(parent),
+      warns_(warns),
+      buffers_(std::make_shared<Buffers>()) {
   const Turn turn("MPI_Comm_rank");
   check(mpi_.rank(parent, &rank_), "MPI_Comm_rank");
   check(mpi_.size(parent, &size_), "MPI_Comm_size");
@@ -316,7 +320,7 @@ void EarlyCollectives::look_for_other_calls(const char* step, Seconds waited) {
     throw Error(ErrorCode::mismatch, error, ErrorScope::failed,
                 fail_nodes(ErrorCode::mismatch, error));
   }
-  if (!std::exchange(has_warned_, true)) {
+  if (std::exchange(warns_, false)) {
     std::fputs(("tutti: warning: " + text + "\n").c_str(), stderr);
   }
 }

@@ -33,8 +33,9 @@ std::string name_of_process(int rank);
 /// if a deadline has passed.
 class EarlyCollectives {
  public:
-  /// Uses the ranks of `parent`. There is no deadline if `timeout` is 0. Local.
-  EarlyCollectives(const Comm& parent, std::chrono::duration<double> timeout);
+  /// Uses the ranks of `parent`. There is no deadline if `timeout` is 0. `warns` allows
+  /// warnings. Local.
+  EarlyCollectives(const Comm& parent, std::chrono::duration<double> timeout, bool warns = true);
 
   /// Makes a communicator of our own for all further steps. It returns errors, may be used for
   /// messages, and is freed by MPI_Finalize. Conditions for making a communicator have to be agreed
@@ -116,7 +117,7 @@ class EarlyCollectives {
   Comm comm_;
   bool is_own_ = false;
   bool have_met_ = false;  ///< the ranks have met in some step
-  bool has_warned_ = false;
+  bool warns_;
   /// The time of the current wait after which the other groups are looked at again.
   std::chrono::duration<double> next_look_{0};
   int rank_ = 0;
