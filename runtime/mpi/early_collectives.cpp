@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
-#include <sched.h>
 #include <unistd.h>
 #include <utility>
 
@@ -27,23 +25,13 @@ using Seconds = std::chrono::duration<double>;
 constexpr int kRollCallTag = 102;
 constexpr Seconds kRollCall{0.5};  // longer than a polling rank takes to answer
 constexpr Seconds kLongestPoll{1.0};
-constexpr Seconds kYield{0.005};
 constexpr Seconds kBetweenLooks{1.0};
-constexpr timespec kNap{0, 50'000};
 
 /// The error of one rank, as sent to the others.
 struct Report {
   int code;
   char text[1024];
 };
-
-void pause(Seconds waited) {
-  if (waited < kYield) {
-    sched_yield();
-  } else {
-    nanosleep(&kNap, nullptr);
-  }
-}
 
 std::string in_seconds(Seconds time) { return significant(time.count(), 3) + " s"; }
 
@@ -237,7 +225,7 @@ void EarlyCollectives::wait(const char* step, Request request) {
     answer_roll_calls(step);
     look_for_other_calls(step, waited);
     if (timeout_.count() > 0 && waited >= timeout_) expire(step, waited);
-    pause(waited);
+    pause_.pause(waited);
   }
   seen_at_.clear();  // all ranks have come to this step
   have_met_ = true;
@@ -283,7 +271,7 @@ std::string EarlyCollectives::call_roll(const char* step) {
     const Turn turn("MPI_Isend");
     tell(other, step, /*asks=*/true);
   }
-  for (const auto end = Clock::now() + kRollCall; Clock::now() < end; pause(kYield)) {
+  for (const auto end = Clock::now() + kRollCall; Clock::now() < end; pause_.pause(kRollCall)) {
     answer_roll_calls(step);
   }
   std::string silent;

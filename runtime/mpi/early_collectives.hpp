@@ -16,6 +16,7 @@
 
 #include "collectives/job/function_ref.hpp"
 #include "runtime/mpi/plugin/calls.hpp"
+#include "runtime/mpi/poll_pause.hpp"
 
 namespace tutti::mpi {
 
@@ -124,6 +125,7 @@ class EarlyCollectives {
   int size_ = 1;
   std::string name_;  ///< name of this rank, for messages
   std::shared_ptr<Buffers> buffers_;
+  PollPause pause_;
   std::map<int, std::string> seen_at_;  ///< the steps that other ranks have reported
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "tutti/error.hpp"
 #include "tutti/mpi_abi.hpp"
 
 #include "collectives/job/leak.hpp"
+#include "runtime/mpi/poll_pause.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace tutti {
@@ -21,11 +21,13 @@ using Bytes = std::shared_ptr<std::vector<std::byte>>;
 
 void wait(mpi::Request request, const Bytes& bytes, std::chrono::duration<double> timeout,
           const std::string& what) {
+  thread_local mpi::PollPause pause;
   const auto begin = std::chrono::steady_clock::now();
   for (bool done = false;;) {
     mpi::check(mpi::calls().test(&request, &done), "MPI_Test");
     if (done) return;
-    if (timeout.count() > 0 && std::chrono::steady_clock::now() - begin > timeout) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (timeout.count() > 0 && waited > timeout) {
       collectives::leak_until_exit(bytes);
       throw Error(ErrorCode::timeout,
                   what + " was not done within " +
@@ -33,7 +35,7 @@ void wait(mpi::Request request, const Bytes& bytes, std::chrono::duration<double
                       " s; see what that rank is doing",
                   ErrorScope::failed);
     }
-    std::this_thread::yield();
+    pause.pause(waited);
   }
 }
 
