@@ -82,8 +82,9 @@ void Engine::start(const Operation& operation) {
   }
   prepare(operation);
   call_.begin(begun);
-  announced_at_ = topology_.num_nodes() == 1 ? ticks() : time_between_nodes(waiter_);
-  call_.announcement().announce();
+  announced_at_ = is_one_node_ ? ticks() : time_between_nodes(waiter_);
+  const bool moves_in_node = call_.route() == Route::by_path && is_one_node_;
+  call_.announcement().announce(moves_in_node && stage_first(call_, planned_, tuning_));
 }
 
 /// Does everything that may fail on this rank alone, before the sequence number is drawn. After an
@@ -93,6 +94,10 @@ void Engine::prepare(const Operation& operation) {
     const bool by_mpi = tuning_.exchange == Exchange::mpi && topology_.num_nodes() > 1;
     if (by_mpi && operation.kind == Kind::allreduce) require_mpi_types(operation);
     call_.prepare(operation, wide_, router_);
+    planned_ = {};
+    if (call_.route() != Route::by_path || !is_one_node_) return;
+    const CallClass own_class = call_.announcement().own_class();
+    if (own_class.inputs != Location::shared) planned_ = learner_.plan(own_class);
   });
   if (!error) return;
   const OperationEnd end(statistics_, operation.kind, 0);

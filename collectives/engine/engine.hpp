@@ -155,6 +155,7 @@ class Engine {
   StatisticsCollector statistics_;
   Call call_;
   Learner learner_;
+  Path planned_;  ///< of the current call, if it moves data in the node after it is announced
   Router router_;
   /// Time of the current call's announcement, in ticks() or nanoseconds.
   std::uint64_t announced_at_ = 0;

@@ -42,7 +42,8 @@ class Announcement {
 
   /// Tells the node that this rank has called, and where its data lies. Includes the inputs, if the
   /// route says so.
-  void announce() noexcept;
+  /// `first_staged`: stage_first() returned true.
+  void announce(bool first_staged = false) noexcept;
   /// Tells the node that this rank's call is invalid.
   void announce_refusal() noexcept;
   /// True if all ranks of the node announce within the time that most waits take, all of them
@@ -78,6 +79,12 @@ class Announcement {
   [[nodiscard]] bool inputs_shared() const { return (common_flags_ & kInputsShared) != 0; }
   /// True if the inputs of all ranks of the node travel in the announcements.
   [[nodiscard]] bool is_inline() const { return (common_flags_ & kPayload) != 0; }
+  /// True if all ranks of the node had staged their first chunks when they announced the call, and
+  /// the results go to consumers on all of them, or on none.
+  [[nodiscard]] bool first_staged() const {
+    return (common_flags_ & kFirstStaged) != 0 &&
+           (common_flags_ & kConsumed) == (any_flags_ & kConsumed);
+  }
   /// True if all ranks of the node may write all outputs of each other.
   [[nodiscard]] bool in_place() const { return (common_flags_ & kOutputsInPlace) != 0; }
 

@@ -24,6 +24,7 @@ NodeData::NodeData(const CallContext& call, const Announcement& announcement,
     : call_(call),
       announcement_(announcement),
       updates_(updates),
+      streams_(call.memory.peers.size()),
       sources_(call.memory.peers.size()),
       destinations_(2 * call.memory.peers.size()) {
   if (call.memory.reader == nullptr || call.memory.size() == 1) return;
@@ -209,12 +210,13 @@ void NodeData::make_room_for_sums() {
 
 // --- moving data --------------------------------------------------------------------------------
 
-void NodeData::stage(Range chunk, std::size_t slot, WritePolicy stores) const {
+void NodeData::stage(Range chunk, std::size_t slot, WritePolicy stores, bool for_others) const {
   call_.turn_to(Activity::copy_in);
   std::byte* const mine = slot_of(call_.memory.local_rank, slot);
   call_.layout.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const Segment& own = call_.segment(part);
     if (!call_.is_source(own) || call_.memory.is_mapped(call_.memory.offset_of(own.input))) return;
+    if (for_others && own.destination == call_.topology.rank) return;
     const std::size_t width = size_of(own.dtype);
     const std::byte* from = own.input + part.first * width;
     std::byte* to = mine + call_.layout.slot_offset(part, chunk);
@@ -222,6 +224,11 @@ void NodeData::stage(Range chunk, std::size_t slot, WritePolicy stores) const {
                          part.count, stores);
   });
   if (stores == WritePolicy::streaming) streaming_fence();
+}
+
+const BlockStreams* NodeData::find_streams() {
+  if (!has_single_sources(call_.layout)) return nullptr;
+  return streams_.assign(call_.layout, call_.topology) ? &streams_ : nullptr;
 }
 
 void NodeData::reduce_to_all(Range range, const Sources& sources, WritePolicy stores) {
@@ -261,6 +268,7 @@ void NodeData::reduce_to_self(Range range, const Sources& sources, WritePolicy s
   call_.turn_to(call_.operation->consumer == nullptr ? Activity::reduce
                                                      : Activity::reduce_and_update);
   call_.layout.for_each_part(range, [&](const FusedLayout::Part& part) {
+    if (!call_.is_destination(call_.segment(part))) return;
     gather_inputs(part, sources);
     std::byte* const scratch =
         sums_ == nullptr ? nullptr : sums_.get() + call_.layout.slot_offset(part, sources.chunk);

@@ -11,6 +11,7 @@
 
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/node/announcement.hpp"
+#include "collectives/node/block_streams.hpp"
 #include "collectives/node/call_context.hpp"
 #include "collectives/node/shared_updates.hpp"
 #include "collectives/wait/slot_ring.hpp"
@@ -41,13 +42,19 @@ class NodeData {
   /// Returns the ring from which a call takes its slots. Requires that all ranks of the node have
   /// announced a call that moves data.
   [[nodiscard]] SlotRing& slots() {
-    if (slots_.length() == 0) slots_.agree_on_length(call_.memory);
+    if (!has_slots()) slots_.agree_on_length(call_.memory);
     return slots_;
   }
+  /// True once ranks have used slots. Before that, their length is not known.
+  [[nodiscard]] bool has_slots() const { return slots_.length() != 0; }
   /// Allocates room for the sums of a chunk, for calls with a consumer. Errors: out_of_memory.
   void make_room_for_sums();
-  /// Copies this rank's inputs that peers cannot read into a slot of its own ring.
-  void stage(Range chunk, std::size_t slot, WritePolicy stores) const;
+  /// Copies this rank's inputs that peers cannot read into a slot of its own ring; with
+  /// `for_others`, leaves out segments that this rank alone is a destination of.
+  void stage(Range chunk, std::size_t slot, WritePolicy stores, bool for_others = false) const;
+  /// Returns what the ranks of the node give each other in this call; null where an element has
+  /// several sources, or where the blocks of a rank are not adjacent.
+  [[nodiscard]] const BlockStreams* find_streams();
   /// The largest number of bytes that fetch() takes at a time; 0 where ranks cannot read each
   /// other's memory.
   [[nodiscard]] std::size_t fetch_bytes() const { return fetch_bytes_; }
@@ -138,6 +145,7 @@ class NodeData {
   const Announcement& announcement_;
   const SharedUpdates& updates_;
   SlotRing slots_;
+  BlockStreams streams_;
   std::unique_ptr<std::byte[]> sums_;  ///< sums of a chunk for a consumer; null until needed
   std::size_t fetch_bytes_ = 0;
   std::unique_ptr<std::byte[]> fetch_buffer_;  ///< fetch_bytes_ for each other rank

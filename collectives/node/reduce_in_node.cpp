@@ -166,43 +166,146 @@ void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
   });
 }
 
-/// Reduces chunks of `bytes` bytes, where each rank sums for itself. A rank stages one chunk ahead
-/// of what it sums, and more while other ranks have not staged the chunk that it would sum next. So
-/// a rank with a core of its own waits only for lines in transit, and one that shares a core waits
-/// once for many chunks.
-void reduce_staged(Call& call, const Path& path, std::size_t bytes) {
-  const std::size_t total = call.layout().total();
-  const std::size_t chunks = (total + bytes - 1) / bytes;
-  const auto chunk = [&](std::size_t index) {
-    return Range{index * bytes, std::min(total, (index + 1) * bytes)};
+/// True if a call by this path can begin with a chunk that is staged before it is announced: what
+/// ranks plan for must be what they all have in their slots.
+bool may_begin_staged(const Path& path) {
+  return path.inputs == Inputs::staged && path.slots == WritePolicy::cached &&
+         path.results == Results::own;
+}
+
+/// True if all ranks have done so.
+bool begins_staged(const Call& call, const Path& path, std::size_t chunks) {
+  return chunks > 0 && call.announcement().first_staged() && may_begin_staged(path);
+}
+
+/// Those of a call whose blocks each rank copies for itself, through slots; else null. The same on
+/// all ranks: consumers take the elements of all segments in order.
+const BlockStreams* streams_of(Call& call, const Path& path, bool is_consumed) {
+  const bool copies = path.results == Results::own && !is_consumed;
+  return copies ? call.data().find_streams() : nullptr;
+}
+
+/// How a call goes through the ring: as streams of blocks, if there are some, or as it is laid out.
+struct StagedCall {
+  const BlockStreams* streams;
+  std::size_t total;
+  std::size_t chunk_bytes;
+
+  StagedCall(Call& call, const Path& path, const Tuning& tuning, bool is_consumed)
+      : streams(streams_of(call, path, is_consumed)),
+        total(streams != nullptr ? streams->longest() : call.layout().total()),
+        chunk_bytes(tuning.staged_bytes(path, total)) {}
+
+  [[nodiscard]] std::size_t num_chunks() const { return (total + chunk_bytes - 1) / chunk_bytes; }
+  [[nodiscard]] Range chunk(std::size_t index) const {
+    return {index * chunk_bytes, std::min(total, (index + 1) * chunk_bytes)};
+  }
+};
+
+/// True if this rank wants some result.
+bool is_taker(const Call& call) {
+  const int self = call.topology().rank;
+  const auto segments = call.layout().segments();
+  return std::any_of(segments.begin(), segments.end(), [&](const Segment& segment) {
+    return segment.count > 0 && (segment.destination == kEveryRank || segment.destination == self);
+  });
+}
+
+/// True if another rank wants something of this rank's inputs that it cannot read where it lies.
+bool is_giver(const Call& call) {
+  const int self = call.topology().rank;
+  const auto segments = call.layout().segments();
+  return std::any_of(segments.begin(), segments.end(), [&](const Segment& segment) {
+    const bool gives = segment.source == kEveryRank || segment.source == self;
+    return segment.count > 0 && gives && segment.destination != self &&
+           !call.memory().is_mapped(call.memory().offset_of(segment.input));
+  });
+}
+
+/// What others want of this rank's chunk. What it alone wants is not staged where it sums for
+/// itself.
+void stage_chunk(Call& call, const Path& path, const StagedCall& staged, Range chunk,
+                 std::size_t slot) {
+  if (staged.streams == nullptr) {
+    return call.data().stage(chunk, slot, path.slots, /*for_others=*/path.results == Results::own);
+  }
+  staged.streams->for_each_piece(call.memory().local_rank, chunk,
+                                 [&](Range piece, std::size_t offset) {
+                                   call.data().stage(piece, slot + offset, path.slots);
+                                 });
+}
+
+/// Copies the blocks of one rank's chunk that this one wants.
+void take_blocks(Call& call, const Path& path, const StagedCall& staged, int peer,
+                 std::size_t index, std::size_t slot) {
+  const auto take = [&](Range piece, std::size_t offset) {
+    call.data().reduce_to_self(piece, {.chunk = piece, .slot = slot + offset, .count = 1},
+                               path.outputs);
   };
+  staged.streams->for_each_piece(peer, staged.chunk(index), take);
+}
+
+void take_chunk(Call& call, const Path& path, const StagedCall& staged, std::size_t index,
+                std::size_t slot) {
+  const int ranks = call.memory().size();
+  if (staged.streams == nullptr) {
+    return reduce_without_step(call, path,
+                               {.chunk = staged.chunk(index), .slot = slot, .count = ranks});
+  }
+  for (int step = 1; step < ranks; ++step) {
+    take_blocks(call, path, staged, (call.memory().local_rank + step) % ranks, index, slot);
+  }
+}
+
+/// What this rank keeps of its blocks is copied once, in as many parts as there are chunks, while
+/// the others' blocks are on their way.
+void keep_blocks(Call& call, const Path& path, const StagedCall& staged, std::size_t index) {
+  if (staged.streams == nullptr) return;
+  const Range kept = staged.streams->kept(call.memory().local_rank);
+  const auto parts = static_cast<int>(std::max<std::size_t>(staged.num_chunks(), 1));
+  call.data().reduce_to_self(share_of(kept, parts, static_cast<int>(index)), {}, path.outputs);
+}
+
+/// Each rank stages one chunk ahead of what it takes, and more while others have not staged what it
+/// would take. So a rank that is alone on its core waits for lines that are on their way, and one
+/// that shares it waits once for many chunks. One that takes nothing waits only where the ring is
+/// too short for all chunks. The first chunk may have come with the announcements.
+void reduce_staged(Call& call, const Path& path, const Tuning& tuning) {
+  const StagedCall staged(call, path, tuning, call.announcement().call_class().consumed);
+  const bool takes = staged.streams != nullptr ? staged.streams->is_taker()
+                                               : path.results != Results::own || is_taker(call);
   SlotRing& to_stage = call.data().slots();
-  SlotRing to_sum = to_stage;
-  const std::size_t most_ahead = to_stage.most_ahead(bytes);
-  for (std::size_t staged = 0, summed = 0; summed < chunks;) {
+  SlotRing to_take = to_stage;
+  const std::size_t chunks = staged.num_chunks();
+  const std::size_t most_ahead = to_stage.most_ahead(staged.chunk_bytes);
+  const bool waits = takes || chunks > most_ahead;
+  std::size_t next = 0;
+  const std::size_t announced = begins_staged(call, path, chunks) ? 1 : 0;
+  if (announced > 0) to_stage.take(staged.chunk(next++).size());
+  for (std::size_t taken = 0; taken < chunks;) {
     call.waiter().check_failure();
-    const std::size_t ahead = staged - summed;
-    if (staged < chunks && ahead <= most_ahead &&
-        (ahead < 2 || !call.steps().have_done(summed + 1))) {
-      call.data().stage(chunk(staged), to_stage.take(chunk(staged).size()), path.slots);
+    const std::size_t ahead = next - taken;
+    const std::size_t steps_to_take = taken + 1 - announced;
+    if (next < chunks && ahead <= most_ahead &&
+        (ahead < 2 || !waits || !call.steps().have_done(steps_to_take))) {
+      const Range chunk = staged.chunk(next++);
+      stage_chunk(call, path, staged, chunk, to_stage.take(chunk.size()));
       call.steps().signal();
-      ++staged;
       continue;
     }
-    call.steps().wait_for_first(summed + 1);
-    reduce_without_step(call, path,
-                        {.chunk = chunk(summed),
-                         .slot = to_sum.take(chunk(summed).size()),
-                         .count = call.memory().size()});
-    ++summed;
+    keep_blocks(call, path, staged, taken);
+    if (waits && steps_to_take > 0) call.steps().wait_for_first(steps_to_take);
+    take_chunk(call, path, staged, taken, to_take.take(staged.chunk(taken).size()));
+    ++taken;
   }
+  if (chunks == 0) keep_blocks(call, path, staged, 0);
 }
 
 void reduce_in_chunks(Call& call, const Path& path, const Tuning& tuning) {
   const bool fetches = fetches_inputs(call, path);
   const bool stages = !fetches && !call.announcement().inputs_shared();
   if (stages && path.results != Results::spread) {
-    reduce_staged(call, path, tuning.staged_bytes(path, call.layout().total()));
+    reduce_staged(call, path, tuning);
   } else {
     std::size_t bytes = tuning.chunk_bytes;
     if (fetches) {  // this rank's part of a chunk is fetched in one go
@@ -219,6 +322,17 @@ void reduce_in_chunks(Call& call, const Path& path, const Tuning& tuning) {
 }
 
 }  // namespace
+
+bool stage_first(Call& call, const Path& planned, const Tuning& tuning) {
+  if (!is_giver(call)) return true;
+  if (!may_begin_staged(planned) || !call.data().has_slots()) return false;
+  const StagedCall staged(call, planned, tuning, call.operation().consumer != nullptr);
+  SlotRing ring = call.data().slots();  // which goes on once all have agreed
+  if (staged.num_chunks() == 0 || !ring.may_be_early(staged.chunk_bytes)) return false;
+  const Range first = staged.chunk(0);
+  stage_chunk(call, planned, staged, first, ring.take(first.size()));
+  return true;
+}
 
 void reduce_in_node(Call& call, const Path& path, const Tuning& tuning) {
   const bool fetches = fetches_inputs(call, path);

@@ -14,4 +14,9 @@ void reduce_inline(Call& call);
 void reduce_alone(Call& call, const Tuning& tuning);
 void reduce_in_node(Call& call, const Path& path, const Tuning& tuning);
 
+/// Before the announcement of a call that will take this path, if all ranks plan it: stages its
+/// first chunk, where that is how the path begins. False if it is not; true if there is nothing to
+/// stage. Does not throw.
+bool stage_first(Call& call, const Path& planned, const Tuning& tuning);
+
 }  // namespace tutti::collectives

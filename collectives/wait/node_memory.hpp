@@ -111,6 +111,7 @@ enum AnnounceFlags : std::uint16_t {
   kInputsApart = 64,     ///< no output of a segment is its input
   kConsumed = 128,       ///< the results are passed to a consumer
   kSharesUpdates = 256,  ///< peers may also update for that consumer; the arrays are in the payload
+  kFirstStaged = 512,    ///< the call's first chunk is in the rank's ring, or it stages nothing
 };
 
 /// The line in which the first rank of a node passes on the result of other nodes: the agreement,

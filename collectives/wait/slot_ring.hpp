@@ -37,22 +37,23 @@ class SlotRing {
   /// Returns the smallest size of a ring for slots of up to `slot` bytes. Space behind the last
   /// slot is not used.
   static constexpr std::size_t least_bytes(std::size_t slot) {
-    return (kLive + 1) * in_lines(slot);
+    return (kLive + 2) * in_lines(slot);
   }
 
   void set_length(std::size_t bytes) { bytes_ = bytes; }
   /// Sets the smallest length that any rank of the node has chosen. Ranks choose a length by the
-  /// caches of the cores that they run on, which may differ. Call it once all ranks of the node
-  /// have made their rings.
-  void agree_on_length(const NodeMemory& memory) {
-    std::size_t least = memory.control().ring_bytes;
-    for (const Peer& peer : memory.peers) {
-      least = std::min<std::size_t>(least, peer.control().ring_bytes);
-    }
-    set_length(least);
-  }
+  /// caches of the cores that they run on, which may differ. Also maps the pages of all rings, so
+  /// that the first calls take as long as later ones: the learner compares paths by their first
+  /// calls. Call it once all ranks of the node have made their rings.
+  void agree_on_length(const NodeMemory& memory);
   [[nodiscard]] std::size_t length() const { return bytes_; }
 
+  /// True if a rank may write the next slot, of `bytes` bytes, before all ranks have announced the
+  /// call. Other ranks may still read slots of the previous call, which take up to seven eighths of
+  /// the ring, and the end of the ring may be too short for this slot.
+  [[nodiscard]] bool may_be_early(std::size_t bytes) const {
+    return in_lines(bytes) <= bytes_ / 16;
+  }
   /// Takes the next slot, of `bytes` bytes, and returns its offset.
   std::size_t take(std::size_t bytes) {
     const std::size_t room = in_lines(bytes);
@@ -65,9 +66,11 @@ class SlotRing {
   ///
   /// With w of them, a rank that stages chunk k has summed chunk k - w - 1. So it has seen every
   /// rank's signal that this chunk was staged, and before that signal these ranks had summed chunk
-  /// k - 2w - 2. So 2w + 2 slots may be in use.
+  /// k - 2w - 2. So 2w + 2 slots may be in use. An eighth of the
+  /// ring is left free, see may_be_early().
   [[nodiscard]] std::size_t most_ahead(std::size_t slot) const {
-    return (std::max(bytes_ / in_lines(slot), kLive + 1) - 3) / 2;
+    const std::size_t slots = (bytes_ - bytes_ / 8) / in_lines(slot);
+    return (std::max(slots, kLive + 1) - 3) / 2;
   }
 
  private:

@@ -62,6 +62,8 @@ MPI_HEADER = "include/tutti/mpi.hpp"
 # What a single file may include beyond its layer.
 SYSTEM_HEADERS = {
     MPI_HEADER: {"<mpi.h>"},
+    # Peers' rings are mapped before they are used.
+    "collectives/wait/slot_ring.cpp": {"<sys/mman.h>", "<unistd.h>"},
     # Who waits yields, and sleeps in the kernel.
     "collectives/wait/wait.cpp": {"<sched.h>"},
     "collectives/job/futex.hpp": {"<linux/futex.h>", "<sys/syscall.h>", "<unistd.h>"},

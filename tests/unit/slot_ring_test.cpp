@@ -92,6 +92,62 @@ void check_sums(int ranks, const std::string& algorithms) {
   CHECK(wrong == 0);
 }
 
+/// The elements of rank `from` for rank `to`, in a call.
+float element(int call, int from, int to, std::size_t i) {
+  return static_cast<float>((call * 131 + from * 17 + to * 5 + static_cast<int>(i % 1009)) % 4099);
+}
+
+/// Elements from one rank to another, which differ from pair to pair; those that a rank keeps, too.
+std::size_t count_between(int from, int to) {
+  return static_cast<std::size_t>(2003 + 3500 * ((from + 2 * to + 3) % 3));
+}
+
+/// Blocks of the kinds that some ranks give, or take, nothing of. Returns wrong elements.
+int move_blocks(Communicator& comm, int call, std::vector<std::pair<int, int>> blocks) {
+  std::vector<float> input;
+  for (const auto& [from, to] : blocks) {
+    if (from != comm.rank()) continue;
+    for (std::size_t i = 0; i < count_between(from, to); ++i) {
+      input.push_back(element(call, from, to, i));
+    }
+  }
+  std::size_t wanted = 0;
+  const auto is_wanted = [&](int to) { return to == comm.rank() || to == kEveryRank; };
+  for (const auto& [from, to] : blocks) wanted += is_wanted(to) ? count_between(from, to) : 0;
+  std::vector<float> output(wanted, -1.0f);
+  BlockSegments segments(comm.rank(), reinterpret_cast<const std::byte*>(input.data()),
+                         reinterpret_cast<std::byte*>(output.data()), DType::float32,
+                         blocks.size());
+  for (const auto& [from, to] : blocks) segments.add(from, to, count_between(from, to));
+  const auto describe = [] { return std::string("blocks"); };
+  CHECK(comm.group()->engine().run(
+      {.kind = Kind::alltoall, .segments = segments.all(), .describe = describe}));
+  int wrong = 0;
+  std::size_t place = 0;
+  for (const auto& [from, to] : blocks) {
+    if (!is_wanted(to)) continue;
+    for (std::size_t i = 0; i < count_between(from, to); ++i) {
+      if (output[place++] != element(call, from, to, i)) ++wrong;
+    }
+  }
+  return wrong;
+}
+
+/// All to all, from one to all, from all to one, from each to everyone, and from one to everyone.
+std::vector<std::vector<std::pair<int, int>>> patterns(int ranks) {
+  std::vector<std::vector<std::pair<int, int>>> all(5);
+  for (int from = 0; from < ranks; ++from) {
+    for (int to = 0; to < ranks; ++to) all[0].emplace_back(from, to);
+    all[1].emplace_back(ranks - 1, from);
+    all[2].emplace_back(from, 1);
+    all[3].emplace_back(from, kEveryRank);
+  }
+  all[4].emplace_back(ranks - 1, kEveryRank);
+  // Each to its neighbours, but for one rank: its blocks lie apart.
+  for (int from = 0; from < ranks; ++from) all.back().emplace_back(from, (from + 1) % ranks);
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("slots of any sizes do not meet the last three before them") {
@@ -123,7 +179,28 @@ TEST_CASE("a rank stages as far ahead as the ring has room") {
   ring.set_length(SlotRing::least_bytes(kChunk));
   CHECK(ring.most_ahead(kChunk) == 1);
   ring.set_length(128 * kChunk);
-  CHECK(ring.most_ahead(kChunk) == 62);
+  CHECK(ring.most_ahead(kChunk) == 54);
+}
+
+TEST_CASE("a slot that is written early meets none that others may still read") {
+  constexpr std::size_t kLength = 100 * kChunk;
+  SlotRing ring;
+  ring.set_length(kLength);
+  CHECK(ring.may_be_early(kLength / 16 / kLineBytes * kLineBytes));
+  CHECK_FALSE(ring.may_be_early(kLength / 16 + kLineBytes));
+  for (std::size_t chunk = kLineBytes; chunk <= 12 * kChunk; chunk += 5 * kLineBytes) {
+    CAPTURE(chunk);
+    for (std::size_t early = kLineBytes; ring.may_be_early(early); early *= 2) {
+      std::vector<std::size_t> taken;
+      const std::size_t live = 2 * ring.most_ahead(chunk) + 2;
+      for (std::size_t i = 0; i < live; ++i) taken.push_back(ring.take(chunk));
+      const std::size_t place = ring.take(early);
+      const auto meets = [&](std::size_t slot) {
+        return place < slot + chunk && slot < place + early;
+      };
+      CHECK(std::none_of(taken.begin(), taken.end(), meets));
+    }
+  }
 }
 
 TEST_CASE("slots are written again when all ranks have read them, however late they are") {
@@ -134,6 +211,27 @@ TEST_CASE("slots are written again when all ranks have read them, however late t
         check_sums(ranks, std::string("inputs=staged,streamed-slots=1G,ring-chunk=4K,results=") +
                               results + "," + ring);
       }
+    }
+  }
+}
+
+TEST_CASE("blocks move through rings that come round in every call") {
+  for (const int ranks : {2, 3, 5}) {
+    CAPTURE(ranks);
+    for (const char* ring : {"ring=1", "ring=70K", "ring=4M"}) {
+      CAPTURE(ring);
+      Settings settings;
+      settings.chunk_bytes = kChunk;
+      settings.timeout = std::chrono::seconds(60);
+      settings.algorithms = std::string("inputs=staged,results=own,ring-chunk=4K,") + ring;
+      std::atomic<int> wrong{0};
+      const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
+        for (int call = 0; call < 6; ++call) {
+          for (const auto& blocks : patterns(ranks)) wrong += move_blocks(comm, call, blocks);
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
     }
   }
 }
