@@ -77,8 +77,12 @@ double seconds_of_disk(tutti::Communicator& world, const fs::path& path, std::si
   return longest(world, seconds);
 }
 
+struct Once {
+  double disk, save, load, stop, async;
+};
+
 struct Seconds {
-  std::vector<double> disk, save, load;
+  std::vector<double> disk, save, load, stop, async;
 };
 
 double p50(std::vector<double> values) {
@@ -86,11 +90,12 @@ double p50(std::vector<double> values) {
   return apps::benchmark::percentile(values, 50.0);
 }
 
-std::string line(const std::string& name, std::size_t bytes, double disk, double save,
-                 double load) {
+std::string line(const std::string& name, std::size_t bytes, const Once& once) {
   const auto rate = [&](double seconds) { return static_cast<double>(bytes) / seconds / 1e9; };
-  return apps::format("%-8s %9.2f %9.2f %9.2f %11.2f\n", name.c_str(), rate(disk), rate(save),
-                      rate(load), disk / save);
+  constexpr double kMilli = 1e3;
+  return apps::format("%-8s %9.2f %9.2f %9.2f %11.2f %9.2f %9.1f\n", name.c_str(), rate(once.disk),
+                      rate(once.save), rate(once.load), once.disk / once.save, rate(once.async),
+                      once.stop * kMilli);
 }
 
 int checkpoint_benchmark(int argc, char** argv) {
@@ -112,24 +117,37 @@ int checkpoint_benchmark(int argc, char** argv) {
   say(apps::bytes_text(static_cast<double>(weights.bytes())) + " in " +
       std::to_string(options.keys) + " keys, " + std::to_string(world.size()) +
       (world.size() == 1 ? " rank, to " : " ranks, to ") + folder.path().string() + "; GB/s\n" +
-      "repeat        disk      save      load   save/disk\n");
+      "repeat        disk      save      load   save/disk     async  stop, ms\n");
 
   Seconds seconds;
   std::int64_t wrong = 0;
   for (int repeat = 1 - kWarmups; repeat <= options.repeats; ++repeat) {
     const double disk = seconds_of_disk(world, folder.path() / "plain", weights.bytes());
     const double save = seconds_of(world, [&] { kv.save(folder.path() / "store"); });
+    double stop = 0;
+    const double async = seconds_of(world, [&] {
+      const apps::Stopwatch time;
+      const tutti::Pending pending = kv.save_async(folder.path() / "async");
+      stop = time.seconds();
+      pending.wait();
+    });
+    stop = longest(world, stop);
     weights.forget(kv);
     const double load = seconds_of(world, [&] { kv.load(folder.path() / "store"); });
     wrong = std::max(wrong, weights.wrong(kv));
     const bool counts = repeat > 0;
-    say(line(counts ? std::to_string(repeat) : "warm-up", weights.bytes(), disk, save, load));
+    say(line(counts ? std::to_string(repeat) : "warm-up", weights.bytes(),
+             {disk, save, load, stop, async}));
     if (!counts) continue;
     seconds.disk.push_back(disk);
     seconds.save.push_back(save);
     seconds.load.push_back(load);
+    seconds.stop.push_back(stop);
+    seconds.async.push_back(async);
   }
-  say(line("p50", weights.bytes(), p50(seconds.disk), p50(seconds.save), p50(seconds.load)));
+  say(line("p50", weights.bytes(),
+           {p50(seconds.disk), p50(seconds.save), p50(seconds.load), p50(seconds.stop),
+            p50(seconds.async)}));
   wrong = longest(world, wrong);
   say("wrong elements after a load: " + std::to_string(wrong) + "\n");
   return wrong == 0 ? kDone : kWrong;

@@ -78,6 +78,7 @@ std::string help() {
          "  disk  one process writes a file of that size, past the page cache if it can, and "
          "syncs\n"
          "  save  kv.save(), which keeps two checkpoints and removes older ones\n"
+         "  async kv.save_async() until its files are on the disk; stop is the call itself\n"
          "  load  kv.load() of what was just saved, whose every element is checked\n\n"
       << describe(options, bytes) << "\nEnvironment:\n"
       << tutti::Settings::help();

@@ -33,6 +33,13 @@ struct LoadResult {
   /// The reason why saved residuals of gradient compression begin at zero: another compression,
   /// number of ranks, or layout. Empty if they were taken, or if none were saved or asked for.
   std::string reset_residuals{};
+  /// Taken from a snapshot in the nodes' memory; `generation` then counts snapshots.
+  bool from_memory = false;
+  /// The pushes that the store had made when this was saved, those before earlier loads included; 0
+  /// if an earlier version saved it.
+  std::uint64_t pushes = 0;
+  /// Pushes after these that the nodes know of, and that have to be made again.
+  std::uint64_t lost_pushes = 0;
 
   explicit operator bool() const noexcept { return generation != 0; }
 };

@@ -185,13 +185,16 @@ class TUTTI_API KVStore {
   ///         "__metadata__", or so many keys that a file's header would exceed 100 MB, divergence
   ///         as verify(). Older generations stay, and the store goes on.
   void save(const std::filesystem::path& directory, const Metadata& metadata = {});
-  /// Takes back the newest generation that is not damaged, into any type of store with any number
-  /// of ranks; a warning on standard error and the result name those that were passed over. All is
-  /// read and verified before anything changes. A store without keys gets those of the checkpoint;
-  /// else keys, shapes and dtypes must be the same. The optimizer must be set before, to one of the
-  /// same name and options (see LoadOptions). The same compression, set before, on the same ranks
-  /// takes the residuals, too; else they start at zero, which warning and result say. Collective.
-  /// Errors  io: no checkpoint, no permission, a later format; corrupt_file: every generation is
+  /// A save() whose files are written while the program goes on: see snapshot.hpp. Collective.
+  Pending save_async(const std::filesystem::path& directory, const Metadata& metadata = {});
+  /// Takes back the newest generation, or snapshot (snapshot.hpp), that is not damaged, into any
+  /// type of store with any number of ranks; a warning and the result name those passed over. All
+  /// is read and verified before anything changes. A store without keys gets those of the
+  /// checkpoint; else keys, shapes and dtypes must be the same. The optimizer must be set before,
+  /// to one of the same name and options (see LoadOptions). The same compression, set before, on
+  /// the same ranks takes the residuals, too; else they start at zero, which warning and result
+  /// say. Collective. Errors  io: no checkpoint, no permission, a later format; corrupt_file: every
+  /// generation is
   ///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options = {});
 
@@ -205,12 +208,10 @@ class TUTTI_API KVStore {
   /// pushed; save() does so first, unless TUTTI_VERIFY=off. A push compares a part of its keys (see
   /// Settings::verify). Where more than half of the ranks agree, the others take over what these
   /// hold; a warning on standard error names rank, key and elements. Collective.
-  /// Errors  divergence: no majority; every rank throws, nothing has changed, and load() is
-  /// possible.
+  /// Errors  divergence: no majority; every rank throws, nothing has changed; load() is possible.
   VerifyResult verify();
 
-  /// The cost of this rank's calls so far, with those of other stores on the same communicator.
-  /// Local.
+  /// The cost of this rank's calls so far, also of other stores on the communicator. Local.
   [[nodiscard]] Statistics statistics() const;
 
   /// A tensor in the store's memory: pushed without any copy. Its elements are zero. Local.

@@ -145,6 +145,16 @@ struct TUTTI_API Settings {
   /// launcher that started this process; else that of the build. Default auto. Ranks may differ.
   std::string mpi = "auto";
 
+  /// TUTTI_SNAPSHOTS: the folder of the job's snapshots (see snapshot.hpp), in a file system
+  /// in memory, of the same name on every host. It outlives the ranks; whoever names it removes it,
+  /// as launch.sh --snapshot-every does. Default empty: a folder in /dev/shm for each store, which
+  /// goes with the store.
+  std::string snapshots;
+
+  /// TUTTI_SNAPSHOT_EVERY: how often snapshot_when_due() takes a snapshot. Seconds
+  /// (fractions allowed). Default 0: never.
+  std::chrono::duration<double> snapshot_every{0.0};
+
   /// Not a variable: the error of from_environment(), which value it could not read and what was
   /// expected. A store or communicator created with these settings throws it as invalid_argument: a
   /// "dist" store or Communicator::world() on all ranks alike, so that a job says it once.

@@ -22,5 +22,6 @@
 #include "tutti/schedule.hpp"
 #include "tutti/settings.hpp"
 #include "tutti/shape.hpp"
+#include "tutti/snapshot.hpp"
 #include "tutti/statistics.hpp"
 #include "tutti/tensor.hpp"

@@ -7,6 +7,7 @@
 
 #include "tutti/c/checkpoint.h"
 #include "tutti/c/row_sparse.h"
+#include "tutti/snapshot.hpp"
 
 #include "runtime/c_api/arguments.hpp"
 #include "runtime/c_api/handles.hpp"
@@ -109,6 +110,20 @@ std::string warnings_of(const tutti::LoadResult& loaded) {
 tutti_kvstore* handle_of(KVStore store) {
   std::string type(store.type());
   return new tutti_kvstore{.type = std::move(type), .store = std::move(store)};
+}
+
+/// What the calls that save take.
+struct SavedArguments {
+  std::string directory;
+  tutti::Metadata metadata;
+};
+
+SavedArguments read_saved(const Place& here, KVStore& store, const char* directory,
+                          const tutti_metadata* metadata, int num_metadata) {
+  return read_on_all(store, [&] {
+    return SavedArguments{read_path(here, "directory", directory),
+                          read_metadata(here, metadata, num_metadata)};
+  });
 }
 
 }  // namespace
@@ -342,11 +357,37 @@ int tutti_kvstore_set_updaters(tutti_kvstore* kv, tutti_updater dense, tutti_row
 int tutti_kvstore_save(tutti_kvstore* kv, const char* directory, const tutti_metadata* metadata,
                        int num_metadata) {
   return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
-    const auto given = read_on_all(store, [&] {
-      return std::pair(read_path(here, "directory", directory),
-                       read_metadata(here, metadata, num_metadata));
-    });
-    store.save(given.first, given.second);
+    const auto given = read_saved(here, store, directory, metadata, num_metadata);
+    store.save(given.directory, given.metadata);
+  });
+}
+
+int tutti_kvstore_snapshot(tutti_kvstore* kv, const char* directory, const tutti_metadata* metadata,
+                           int num_metadata) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    const auto given = read_saved(here, store, directory, metadata, num_metadata);
+    tutti::snapshot(store, given.directory, given.metadata);
+  });
+}
+
+int tutti_kvstore_snapshot_when_due(tutti_kvstore* kv, const char* directory,
+                                    const tutti_metadata* metadata, int num_metadata, int* taken) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    const auto given = read_saved(here, store, directory, metadata, num_metadata);
+    const bool was_taken =
+        tutti::snapshot_when_due(store, given.directory, [&] { return given.metadata; });
+    if (taken != nullptr) *taken = was_taken ? 1 : 0;
+  });
+}
+
+int tutti_kvstore_save_async(tutti_kvstore* kv, const char* directory,
+                             const tutti_metadata* metadata, int num_metadata,
+                             tutti_pending** pending) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    const auto given = read_saved(here, store, directory, metadata, num_metadata);
+    auto handle = std::make_unique<tutti_pending>();
+    handle->pending = store.save_async(given.directory, given.metadata);
+    if (pending != nullptr) *pending = handle.release();
   });
 }
 

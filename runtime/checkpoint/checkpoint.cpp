@@ -8,16 +8,14 @@
 
 #include "runtime/base/digest.hpp"
 #include "runtime/checkpoint/exchange.hpp"
+#include "runtime/checkpoint/generation_files.hpp"
 #include "runtime/checkpoint/generations.hpp"
+#include "runtime/checkpoint/memory_files.hpp"
 #include "runtime/checkpoint/seal.hpp"
 
 namespace tutti::checkpoint {
 
 namespace {
-
-constexpr const char* kWeights = "weights.safetensors";
-constexpr const char* kOptimizer = "optimizer.safetensors";
-constexpr const char* kManifest = "manifest.json";
 
 /// The numbers of a text, with a space behind each.
 std::vector<std::uint64_t> numbers_in(const std::string& text) {
@@ -99,51 +97,24 @@ std::uint64_t begin(const Generations& generations, std::optional<File>& lock,
   return generation;
 }
 
-void write_manifest(const fs::path& folder, const Manifest& manifest) {
-  const std::string text = to_text(manifest);
-  File file = File::open_new(folder / kManifest);
-  file.reserve(text.size());
-  file.write(text, 0);
-  file.sync();
-}
-
-std::string residuals_of(int rank) { return "residuals-" + std::to_string(rank) + ".safetensors"; }
-
-/// A file for each rank. A rank's residuals come to all ranks first, so that also those that do not
-/// see rank 0's folder are saved, and all that see it write. Collective.
-void write_residuals(Communicator& ranks, const fs::path& folder, const Content& own,
-                     std::span<const int> writers, Manifest& manifest) {
-  std::vector<Tensor> copies;
-  Content content{.tensors = {}, .texts = own.texts};
-  ranks.agree([&] {
-    for (const auto& [name, tensor] : own.tensors) {
-      copies.push_back(Tensor::empty(tensor.shape(), tensor.dtype()));
-      content.tensors.push_back({name, copies.back().view()});
-    }
-  });
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    for (std::size_t i = 0; i < copies.size(); ++i) {
-      if (rank == ranks.rank()) copies[i].view().copy_from(own.tensors[i].tensor);
-      ranks.broadcast(copies[i], rank);
-    }
-    const std::string name = residuals_of(rank);
-    manifest.files[name] = write_tensor_file(ranks, folder / name, content, writers);
-  }
-}
-
 /// Fills the partial folder and gives it its name. Collective.
 void write_generation(Communicator& ranks, const Generations& generations, std::uint64_t generation,
                       const StoreContent& content) {
   const fs::path folder = generations.partial(generation);
   const auto writers = ranks_that_share(ranks, folder);
-  Manifest manifest{.generation = generation, .files = {}, .metadata = content.metadata};
+  Manifest manifest{.generation = generation,
+                    .files = {},
+                    .metadata = content.metadata,
+                    .pushes = content.pushes};
   manifest.files[kWeights] = write_tensor_file(ranks, folder / kWeights, content.weights, writers);
   if (content.optimizer) {
     manifest.files[kOptimizer] =
         write_tensor_file(ranks, folder / kOptimizer, *content.optimizer, writers);
   }
   if (content.residuals) {
-    write_residuals(ranks, folder, *content.residuals, writers, manifest);
+    exchange_residuals(ranks, *content.residuals, [&](const std::string& name, const Content& of) {
+      manifest.files[name] = write_tensor_file(ranks, folder / name, of, writers);
+    });
   }
   ranks.agree([&] {
     if (ranks.rank() != 0) return;
@@ -151,6 +122,18 @@ void write_generation(Communicator& ranks, const Generations& generations, std::
     write_manifest(folder, manifest);
     generations.publish(generation);
   });
+}
+
+/// Copies a file of the nodes' memory to the disk, which reads it where it is.
+void copy_to_disk(const fs::path& from, const fs::path& to, std::uint64_t bytes) {
+  MemoryFiles files;
+  const std::span<const std::byte> source = files.map(from, bytes);
+  File target = File::open_new(to);
+  target.reserve(bytes);
+  for (std::uint64_t at = 0; at < bytes; at += kChunkBytes) {
+    target.write_out(source.subspan(at, std::min(kChunkBytes, bytes - at)), at);
+  }
+  target.sync();
 }
 
 /// The path of a file before it takes its name, in its folder, whose links are followed here.
@@ -161,88 +144,6 @@ fs::path partial_of(const fs::path& path, const fs::path& folder) {
   const std::string begin =
       name.size() <= kMostName ? name : in_hex(Digest().add(std::string_view(name)).value());
   return folder / (begin + ".partial");
-}
-
-/// A file that every whole generation has.
-void require_there(const fs::path& path) {
-  std::error_code error;
-  if (fs::exists(path, error) || error) return;  // other errors: whoever opens it says them
-  throw Error(ErrorCode::corrupt_file, path.string() + " is missing");
-}
-
-TensorFile read_part(Communicator& ranks, const fs::path& folder, const Manifest& manifest,
-                     const std::string& name) {
-  const fs::path path = folder / name;
-  ranks.agree([&] {
-    if (ranks.rank() == 0) require_there(path);
-  });
-  TensorFile file = TensorFile::read(ranks, path);
-  ranks.agree([&] {
-    const auto expected = manifest.files.find(name);
-    if (expected == manifest.files.end() || expected->second != file.summary()) {
-      throw Error(ErrorCode::corrupt_file,
-                  path.string() + " is not the file that " + kManifest + " names");
-    }
-  });
-  return file;
-}
-
-bool is_damage(const Error& error) {
-  return error.code() == ErrorCode::corrupt_file && error.scope() == ErrorScope::agreed;
-}
-
-/// Whose residuals a generation has: what the header of rank 0's says.
-std::string owner_of_residuals(Communicator& ranks, const fs::path& folder, const Wanted& wanted) {
-  const fs::path path = folder / residuals_of(0);
-  ranks.agree([&] {
-    if (ranks.rank() == 0) require_there(path);
-  });
-  const Header header = TensorFile::read_header(ranks, path);
-  std::string owner;
-  ranks.agree([&] { in_place(path.string(), [&] { owner = header.text(wanted.owner_name); }); });
-  return owner;
-}
-
-/// Reads none that would be thrown away: there may be many, of many ranks. Those of another number
-/// of ranks are no part of what has to be whole, so damage of them is none of the generation.
-void read_residuals(Communicator& ranks, const fs::path& folder, const Manifest& manifest,
-                    const Wanted& wanted, LoadedStore& loaded) {
-  int count = 0;
-  while (manifest.files.contains(residuals_of(count))) ++count;
-  if (count == 0) return;
-  try {
-    loaded.residuals_owner = owner_of_residuals(ranks, folder, wanted);
-  } catch (const Error& error) {
-    if (!is_damage(error) || count == ranks.size()) throw;
-    loaded.residuals_owner = std::to_string(count) + " ranks";
-  }
-  if (loaded.residuals_owner != wanted.owner) return;
-  for (int rank = 0; rank < count; ++rank) {
-    loaded.residuals.push_back(read_part(ranks, folder, manifest, residuals_of(rank)));
-  }
-}
-
-LoadedStore read_generation(Communicator& ranks, const Generations& generations,
-                            std::uint64_t generation, const Wanted& wanted) {
-  const fs::path folder = generations.folder(generation);
-  const fs::path path = folder / kManifest;
-  const std::string text = text_of_first(ranks, [&] {
-    require_there(path);
-    return read_text(path, kMostManifestBytes);
-  });
-  Manifest manifest;
-  ranks.agree([&] { in_place(path.string(), [&] { manifest = parse_manifest(text); }); });
-  LoadedStore loaded{.weights = read_part(ranks, folder, manifest, kWeights),
-                     .optimizer = {},
-                     .residuals = {},
-                     .residuals_owner = {},
-                     .result = {generation, manifest.metadata}};
-  if (wanted.weights_only) return loaded;
-  if (manifest.files.contains(kOptimizer)) {
-    loaded.optimizer = read_part(ranks, folder, manifest, kOptimizer);
-  }
-  read_residuals(ranks, folder, manifest, wanted, loaded);
-  return loaded;
 }
 
 }  // namespace
@@ -270,6 +171,49 @@ Saved save(Communicator& ranks, const fs::path& directory, const StoreContent& c
     saved.remaining.insert(saved.remaining.end(), unpruned.begin(), unpruned.end());
   });
   return saved;
+}
+
+Saved save_copy(const fs::path& snapshot, const fs::path& directory,
+                std::optional<std::uint64_t> good) {
+  const Generations generations(directory);
+  std::optional<File> lock;
+  Saved saved;
+  saved.generation = begin(generations, lock, saved.remaining);
+  const fs::path folder = generations.partial(saved.generation);
+  try {
+    Manifest manifest = parse_manifest(read_text(snapshot / kManifest, kMostManifestBytes));
+    manifest.generation = saved.generation;
+    manifest.writer = this_writer();
+    for (const auto& [name, file] : manifest.files) {
+      copy_to_disk(snapshot / name, folder / name, file.bytes);
+    }
+    write_manifest(folder, manifest);
+    generations.publish(saved.generation);
+  } catch (const Error&) {
+    std::error_code ignored;  // the error under way is the reason; the next save tries again
+    fs::remove_all(folder, ignored);
+    throw;
+  }
+  const auto unpruned = generations.prune(saved.generation, good);
+  saved.remaining.insert(saved.remaining.end(), unpruned.begin(), unpruned.end());
+  return saved;
+}
+
+std::optional<std::uint64_t> newest_pushes(Communicator& ranks, const fs::path& directory) {
+  const std::vector<std::uint64_t> found = numbers_in(text_of_first(ranks, [&] {
+    const Generations generations(directory);
+    for (const std::uint64_t generation : generations.list()) {
+      try {
+        const fs::path path = generations.folder(generation) / kManifest;
+        const Manifest manifest = parse_manifest(read_text(path, kMostManifestBytes));
+        return std::to_string(manifest.pushes) + " ";
+      } catch (const Error&) {  // load() says what it is
+        continue;
+      }
+    }
+    return std::string();
+  }));
+  return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
 std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory,

@@ -21,6 +21,7 @@ struct StoreContent {
   std::optional<Content> optimizer;  ///< if the store runs one
   std::optional<Content> residuals;  ///< this rank's; alike in name and shape on all
   Metadata metadata;
+  std::uint64_t pushes = 0;  ///< that the store has made
 };
 
 /// A generation that was read and verified as a whole; nothing has been changed yet.
@@ -30,6 +31,9 @@ struct LoadedStore {
   std::vector<TensorFile> residuals;  ///< one for each rank that saved, or none
   std::string residuals_owner;        ///< whose were saved; empty if none were, or none are wanted
   LoadResult result;
+  /// The ranks that have read it together, among which deliver() is collective: all, or this
+  /// node's.
+  Communicator readers;
 };
 
 /// What of a generation is read, and so has to be whole. Nobody looks at the data of what is left
@@ -39,6 +43,7 @@ struct Wanted {
   /// A text that the header of residuals has, and what it says of those that are wanted.
   std::string owner_name;
   std::string owner;
+  int ranks = 1;  ///< of the store
 };
 
 /// A generation that is there for good.
@@ -52,6 +57,15 @@ struct Saved {
 /// Errors  agreed: io. The older generations are untouched, and nothing is left of the new one.
 Saved save(Communicator& ranks, const fs::path& directory, const StoreContent& content,
            std::optional<std::uint64_t> good);
+
+/// Copies a snapshot (snapshots.hpp) to the disk, as a generation that save() could have written.
+/// Local: by rank 0 alone, on any thread. Errors: io, as save().
+Saved save_copy(const fs::path& snapshot, const fs::path& directory,
+                std::optional<std::uint64_t> good);
+
+/// How many pushes the newest generation has whose manifest can be read; nothing if there is none.
+/// Collective. Errors  agreed: io.
+std::optional<std::uint64_t> newest_pushes(Communicator& ranks, const fs::path& directory);
 
 /// Reads the newest generation that is not damaged. Empty if there is none at all. Collective.
 /// Errors  agreed: io; corrupt_file if all are damaged, with the reason of each.

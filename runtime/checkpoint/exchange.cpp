@@ -7,15 +7,15 @@
 
 namespace tutti::checkpoint {
 
-std::string text_of_first(Communicator& ranks, const std::function<std::string()>& make) {
+std::string text_of(Communicator& ranks, int root, const std::function<std::string()>& make) {
   std::string text;
   ranks.agree([&] {
-    if (ranks.rank() == 0) text = make();
+    if (ranks.rank() == root) text = make();
   });
   auto size = static_cast<std::int64_t>(text.size());
-  ranks.broadcast(view(&size, {1}), 0);
+  ranks.broadcast(view(&size, {1}), root);
   ranks.agree([&] { text.resize(static_cast<std::size_t>(size)); });
-  ranks.broadcast(view(reinterpret_cast<std::uint8_t*>(text.data()), {size}), 0);
+  ranks.broadcast(view(reinterpret_cast<std::uint8_t*>(text.data()), {size}), root);
   return text;
 }
 

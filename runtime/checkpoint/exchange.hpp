@@ -10,8 +10,11 @@
 
 namespace tutti::checkpoint {
 
-/// Rank 0's text, on every rank; what `make` throws there is thrown by all. Collective.
-std::string text_of_first(Communicator& ranks, const std::function<std::string()>& make);
+/// The text of rank `root` on every rank; what `make` throws there is thrown by all. Collective.
+std::string text_of(Communicator& ranks, int root, const std::function<std::string()>& make);
+inline std::string text_of_first(Communicator& ranks, const std::function<std::string()>& make) {
+  return text_of(ranks, 0, make);
+}
 
 /// The ranks that pass true, ascending. Collective.
 std::vector<int> ranks_where(Communicator& ranks, bool mine);

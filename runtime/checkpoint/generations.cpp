@@ -89,6 +89,15 @@ std::vector<std::string> Generations::remove_leftovers() const {
   return remaining;
 }
 
+std::optional<fs::path> Generations::any_partial() const {
+  std::optional<fs::path> found;
+  for_each_name(directory_, [&](const std::string& name) {
+    const auto [generation, suffix] = parse(name);
+    if (generation != 0 && suffix == kPartial) found = directory_ / name;
+  });
+  return found;
+}
+
 std::uint64_t Generations::next() const {
   std::uint64_t greatest = 0;
   for_each_name(directory_, [&](const std::string& name) {

@@ -32,6 +32,8 @@ class Generations {
   /// Removes what interrupted saves left behind. Returns what remains, and why: a reader's file on
   /// NFS, or another user's, is no reason not to save. Errors: io if the directory cannot be read.
   [[nodiscard]] std::vector<std::string> remove_leftovers() const;
+  /// Something that an interrupted save left behind, if there is any. Errors: io.
+  [[nodiscard]] std::optional<fs::path> any_partial() const;
   /// A number above all that a name has, of whatever is there. Errors: io.
   [[nodiscard]] std::uint64_t next() const;
   /// Turns the partial folder, whose files are synced, into the generation. Durable when it

@@ -49,7 +49,8 @@ std::string to_text(const Manifest& manifest) {
             {"format", kFormat},
             {"generation", manifest.generation},
             {"files", files},
-            {"metadata", manifest.metadata}};
+            {"metadata", manifest.metadata},
+            {"pushes", manifest.pushes}};
   if (!manifest.writer.host.empty()) json["writer"] = to_json(manifest.writer);
   std::string text = json.dump() + "\n";
   if (text.size() > kMostManifestBytes) {
@@ -71,6 +72,7 @@ Manifest parse_manifest(std::string_view text) {
     Manifest manifest;
     manifest.generation = json.at("generation").get<std::uint64_t>();
     manifest.metadata = json.at("metadata").get<Metadata>();
+    manifest.pushes = json.value("pushes", std::uint64_t{0});
     if (json.contains("writer")) manifest.writer = writer_in(json.at("writer"));
     for (const auto& [name, file] : json.at("files").items()) {
       manifest.files[name] = {file.at("bytes").get<std::uint64_t>(),

@@ -27,7 +27,8 @@ struct Manifest {
   std::uint64_t generation = 0;
   std::map<std::string, FileSummary> files;  ///< by the file's name
   Metadata metadata;
-  Writer writer{};  ///< empty in manifests of earlier versions
+  std::uint64_t pushes = 0;  ///< of the store until then; 0 in manifests of earlier versions
+  Writer writer{};           ///< empty in manifests of earlier versions
 };
 
 /// One sealed JSON object in a line. Errors: invalid_argument if the metadata are too much.

@@ -46,6 +46,13 @@ struct Content {
 FileSummary write_tensor_file(Communicator& ranks, const fs::path& path, const Content& content,
                               std::span<const int> writers);
 
+class MemoryFiles;
+
+/// The same file in the memory of a node, whose ranks copy a share each. One that is there is
+/// written over. Collective over the node's ranks. Errors  agreed: out_of_memory, io.
+FileSummary write_memory_file(Communicator& node, MemoryFiles& files, const fs::path& path,
+                              const Content& content);
+
 /// A file that has been read and verified. deliver() brings its tensors to where they belong.
 class TensorFile {
  public:

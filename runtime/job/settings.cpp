@@ -152,6 +152,10 @@ struct File {
   static std::string write(const std::string& text) { return text; }
 };
 
+struct Folder : File {
+  static std::string values() { return "a folder"; }
+};
+
 struct FileOrStandardError : File {
   static std::string values() { return "1 (to standard error) or a file"; }
   static std::optional<std::string> read(const std::string& text) {
@@ -299,6 +303,11 @@ constexpr std::array kSettings = {
         "the MPI that the job uses; auto: the program's own, else that of the launcher, else that "
         "of the build",
         "", Ranks::may_differ),
+    setting<&Settings::snapshots, forms::Folder>(
+        "TUTTI_SNAPSHOTS", "where snapshots are, in memory; it outlives the ranks",
+        "a folder in /dev/shm that goes with the store"),
+    setting<&Settings::snapshot_every, forms::SecondsOrNever>(
+        "TUTTI_SNAPSHOT_EVERY", "how often snapshot_when_due() takes one"),
 };
 
 struct AnyValue {

@@ -6,12 +6,16 @@
 #include <nanobind/stl/vector.h>
 #include <string>
 
+#include "tutti/snapshot.hpp"
+
 #include "runtime/python/communicator.hpp"
 #include "runtime/python/store.hpp"
 
 namespace tutti::python {
 
 namespace {
+
+using Texts = std::map<std::string, std::string>;
 
 /// Reads the path, whose errors all ranks get, and runs `call(store, path)`.
 template <class Call>
@@ -32,6 +36,9 @@ nb::dict load(PyStore& self, nb::handle directory, const LoadOptions& options) {
   result["metadata"] = found.metadata;
   result["damaged"] = found.damaged;
   result["reset_residuals"] = found.reset_residuals;
+  result["from_memory"] = found.from_memory;
+  result["pushes"] = found.pushes;
+  result["lost_pushes"] = found.lost_pushes;
   return result;
 }
 
@@ -47,7 +54,42 @@ nb::dict verify(PyStore& self) {
 }  // namespace
 
 void bind_files(nb::class_<PyStore>& type) {
+  const auto directory = nb::arg("directory").none();
+  const auto metadata = nb::arg("metadata") = nb::dict();
   type.def(
+          "snapshot",
+          [](PyStore& self, nb::handle path, const Texts& texts) {
+            with_path(self, "snapshot", path, [&](KVStore& store, const std::string& name) {
+              tutti::snapshot(store, name, texts);
+            });
+          },
+          directory, metadata,
+          "Copies what save() saves into the memory of every node, where load() finds it. "
+          "Collective.")
+      .def(
+          "snapshot_when_due",
+          [](PyStore& self, nb::handle path, const Texts& texts) {
+            return with_path(self, "snapshot_when_due", path,
+                             [&](KVStore& store, const std::string& name) {
+                               return tutti::snapshot_when_due(store, name, [&] { return texts; });
+                             });
+          },
+          directory, metadata,
+          "A snapshot(), if TUTTI_SNAPSHOT_EVERY has passed since the last; True if it was taken. "
+          "Call it at the end of each step. Collective.")
+      .def(
+          "save_async",
+          [](PyStore& self, nb::handle path, const Texts& texts) {
+            const Pending pending =
+                with_path(self, "save_async", path, [&](KVStore& store, const std::string& name) {
+                  return store.save_async(name, texts);
+                });
+            return PyPending(pending, std::make_shared<Items>(nb::make_tuple()));
+          },
+          directory, metadata,
+          "A snapshot() that a thread of rank 0 copies to the disk. Its Pending is complete there "
+          "when the generation is there for good, and on other ranks at once. Collective.")
+      .def(
           "save",
           [](PyStore& self, nb::handle directory,
              const std::map<std::string, std::string>& metadata) {

@@ -182,6 +182,9 @@ void KVStore::set_gradient_compression(std::string_view compression) {
 void KVStore::save(const std::filesystem::path& directory, const Metadata& metadata) {
   impl().save(directory, metadata);
 }
+Pending KVStore::save_async(const std::filesystem::path& directory, const Metadata& metadata) {
+  return impl().save_async(directory, metadata);
+}
 LoadResult KVStore::load(const std::filesystem::path& directory, const LoadOptions& options) {
   return impl().load(directory, options);
 }
@@ -213,6 +216,15 @@ class StoreAccess {
  public:
   static KVStore::Impl& impl(const KVStore& store) { return store.impl(); }
 };
+
+void snapshot(KVStore& store, const std::filesystem::path& directory, const Metadata& metadata) {
+  StoreAccess::impl(store).snapshot(directory, metadata);
+}
+
+bool snapshot_when_due(KVStore& store, const std::filesystem::path& directory,
+                       const std::function<Metadata()>& metadata) {
+  return StoreAccess::impl(store).snapshot_when_due(directory, metadata);
+}
 
 KeyStates optimizer_states(const KVStore& store, const Key& key) {
   const Entry& entry = StoreAccess::impl(store).entry(key);

@@ -156,6 +156,7 @@ void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage
 
 void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* outputs) {
   const CallScope scope(*this, "push", {.keeps_plan = true});
+  files_.count_push();
   const char* call = outputs == nullptr ? "push" : "pushpull";
   const auto together = [&](auto&& step) { throw_together(engine(), call, step); };
   gpus::SumTurn turn;
@@ -176,6 +177,7 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
 Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const Outputs* outputs,
                                   int priority, AsyncPushes::Stays stays) {
   const CallScope scope(*this, "push_async", CallScope::of_async_call());
+  files_.count_push();
   return locally(outputs == nullptr ? "push_async" : "pushpull_async",
                  [&] { return async_pushes_->push(keys, values, outputs, priority, stays); });
 }
@@ -193,6 +195,7 @@ void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int prio
   const bool is_blocking = !group->settings().asynchronous || rule_.scaler != nullptr;
   if (is_blocking || has_key_on_gpu(keys)) return push(keys, values, nullptr);
   const CallScope scope(*this, "push", CallScope::of_async_call());
+  files_.count_push();
   locally("push_async", [&] { async_pushes_->push_unheld(keys, values, priority, unheld_); });
 }
 
@@ -353,6 +356,7 @@ void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype, D
 
 void KVStore::Impl::push_rows(const Keys& keys, const RowSparseValues& values) {
   const CallScope scope(*this, "push", {.keeps_plan = true});
+  files_.count_push();
   const auto together = [&](auto&& step) { throw_together(engine(), "push", step); };
   together([&] { sparse_push_.take(keys, values); });
   carry_out(sparse_push_, together);
@@ -380,6 +384,33 @@ void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata&
   files_.save(directory, metadata, [&](std::span<Entry* const> entries) -> std::uint64_t {
     return group->settings().verify == Verify::off ? 0 : compare(entries).healed;
   });
+}
+
+void KVStore::Impl::snapshot(const std::filesystem::path& directory, const Metadata& metadata) {
+  const CallScope scope(*this, "snapshot");
+  drop_unused_states();
+  files_.snapshot(directory, metadata);
+}
+
+/// Where none are taken, it is no call at all: asynchronous pushes go on.
+bool KVStore::Impl::snapshot_when_due(const std::filesystem::path& directory,
+                                      const std::function<Metadata()>& metadata) {
+  if (!files_.may_be_due()) return false;
+  {
+    const CallScope scope(*this, "snapshot_when_due", {.keeps_plan = true});
+    if (!files_.is_snapshot_due()) return false;
+  }
+  const Metadata found = metadata();  // which may make collective calls
+  const CallScope scope(*this, "snapshot_when_due", {.keeps_plan = true});
+  drop_unused_states();
+  return files_.take_due_snapshot(directory, found);
+}
+
+Pending KVStore::Impl::save_async(const std::filesystem::path& directory,
+                                  const Metadata& metadata) {
+  const CallScope scope(*this, "save_async");
+  drop_unused_states();
+  return files_.save_async(directory, metadata);
 }
 
 LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {

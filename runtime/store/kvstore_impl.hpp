@@ -11,6 +11,7 @@
 
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizer_states.hpp"
+#include "tutti/snapshot.hpp"
 
 #include "runtime/job/group.hpp"
 #include "runtime/optimizers/uses.hpp"
@@ -80,6 +81,10 @@ class TUTTI_INTERNAL KVStore::Impl {
   VerifyResult verify();
 
   void save(const std::filesystem::path& directory, const Metadata& metadata);
+  void snapshot(const std::filesystem::path& directory, const Metadata& metadata);
+  bool snapshot_when_due(const std::filesystem::path& directory,
+                         const std::function<Metadata()>& metadata);
+  Pending save_async(const std::filesystem::path& directory, const Metadata& metadata);
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options);
   void save_optimizer_states(const std::filesystem::path& path);
   void load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options);

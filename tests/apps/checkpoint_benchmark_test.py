@@ -9,7 +9,7 @@ from pathlib import Path
 
 import programs
 
-ROW = re.compile(r"(\S+) +(\d+\.\d\d) +(\d+\.\d\d) +(\d+\.\d\d) +(\d+\.\d\d)")
+ROW = re.compile(r"(\S+)" + 5 * r" +(\d+\.\d\d)" + r" +\d+\.\d")
 SMALL = ("--bytes", "3M", "--keys", "3", "--repeats", "2")
 
 REFUSED = [

@@ -67,6 +67,21 @@ void test_save_and_load(void) {
   push_all(kv, 3, 1);  // with the momentum that was saved
   CHECK(stores(kv, 3, 100 - 2.5 * test_size));
 
+  CHECK_OK(tutti_kvstore_snapshot(kv, path, metadata, 2));
+  push_all(kv, 3, 1);
+  CHECK_OK(tutti_kvstore_load(kv, path, NULL, NULL));
+  CHECK(stores(kv, 3, 100 - 2.5 * test_size));
+  int taken = 1;
+  CHECK_OK(tutti_kvstore_snapshot_when_due(kv, path, NULL, 0, &taken));
+  CHECK(taken == 0);  // no time was set
+  char other_path[kPathBytes + 8];
+  snprintf(other_path, sizeof other_path, "%s-async", path);
+  tutti_pending* pending = NULL;
+  CHECK_OK(tutti_kvstore_save_async(kv, other_path, NULL, 0, &pending));
+  CHECK_OK(tutti_pending_wait(pending));
+  CHECK_OK(tutti_pending_destroy(pending));
+  remove_checkpoint(kv, other_path);
+
   tutti_kvstore* plain = make_store("dist");
   CHECK_ERROR(tutti_kvstore_load(plain, path, NULL, NULL), TUTTI_ERROR_INVALID_ARGUMENT,
               "the checkpoint has an optimizer's states");

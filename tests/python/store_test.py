@@ -341,16 +341,19 @@ def test_a_handle_can_be_awaited(kv):
 
 
 def test_a_checkpoint_comes_back_with_its_metadata(kv, tmp_path):
-    base = tmp_path if kv.num_workers == 1 else None
-    if base is None:
+    if kv.num_workers != 1:
         pytest.skip("ranks have directories of their own here")
-    assert kv.load(base / "run", may_be_absent=True)["generation"] == 0
+    assert kv.load(tmp_path / "run", may_be_absent=True)["generation"] == 0
     kv.init(3, ones(4))
-    kv.save(base / "run", {"epoch": "2"})
+    kv.save(tmp_path / "run", {"epoch": "2"})
     kv.push(3, ones(9))
-    found = kv.load(base / "run")
+    found = kv.load(tmp_path / "run")
     assert found["metadata"] == {"epoch": "2"} and found["generation"] == 1
     assert (kv.view(3).numpy() == 4).all()
+    kv.save_async(tmp_path / "run", {"epoch": "3"}).wait()
+    kv.push(3, ones(9))
+    kv.snapshot(tmp_path / "run")
+    assert kv.load(tmp_path / "run")["from_memory"] and not kv.snapshot_when_due(tmp_path / "run")
 
 
 def test_a_store_tells_what_it_is(kv):

@@ -59,7 +59,9 @@ const Variables kOthers = {{"TUTTI_TIMEOUT", "2.5"},
                            {"TUTTI_TUNING", "static"},
                            {"TUTTI_THREADS", "3"},
                            {"TUTTI_LAUNCHER", "ignore"},
-                           {"TUTTI_MPI", "mpich"}};
+                           {"TUTTI_MPI", "mpich"},
+                           {"TUTTI_SNAPSHOTS", "/dev/shm/a"},
+                           {"TUTTI_SNAPSHOT_EVERY", "1.5"}};
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -122,6 +124,8 @@ TEST_CASE("every variable is read") {
   CHECK(settings.threads == 3);
   CHECK(settings.launcher == "ignore");
   CHECK(settings.mpi == "mpich");
+  CHECK(settings.snapshots == "/dev/shm/a");
+  CHECK(settings.snapshot_every.count() == 1.5);
 }
 
 TEST_CASE("each setting changes its own line of what ranks compare, unless they may differ") {

@@ -4,6 +4,7 @@
 #define TUTTI_C_CHECKPOINT_H
 
 #include "tutti/c/kvstore.h"
+#include "tutti/c/pending.h"
 #include "tutti/export.h"
 
 #ifdef __cplusplus
@@ -31,6 +32,23 @@ typedef struct tutti_load_options {
 ///         not UTF-8. Older generations stay, and the store goes on.
 TUTTI_API int tutti_kvstore_save(tutti_kvstore* kv, const char* directory,
                                  const tutti_metadata* metadata, int num_metadata);
+
+/// The same into the memory of every node, where a load finds it; see tutti/snapshot.hpp.
+/// Collective.
+TUTTI_API int tutti_kvstore_snapshot(tutti_kvstore* kv, const char* directory,
+                                     const tutti_metadata* metadata, int num_metadata);
+/// A snapshot if TUTTI_SNAPSHOT_EVERY has passed; `taken`, which may be NULL, says whether it was
+/// taken. Collective.
+TUTTI_API int tutti_kvstore_snapshot_when_due(tutti_kvstore* kv, const char* directory,
+                                              const tutti_metadata* metadata, int num_metadata,
+                                              int* taken);
+/// A snapshot that a thread of rank 0 then copies to the disk; there `pending` is complete when the
+/// generation is there for good, on other ranks at once. It may be NULL; the caller destroys it.
+/// Collective. Errors  as tutti_kvstore_save, at the wait on rank 0 and at the next call that saves
+///         or loads on all ranks.
+TUTTI_API int tutti_kvstore_save_async(tutti_kvstore* kv, const char* directory,
+                                       const tutti_metadata* metadata, int num_metadata,
+                                       tutti_pending** pending);
 
 /// Takes back the newest generation that is not damaged, into any type of store with any number of
 /// ranks. Optimizer and compression are set before. `options` may be NULL. `generation`, which may

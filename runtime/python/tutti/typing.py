@@ -50,6 +50,12 @@ class LoadResult(TypedDict):
     damaged: list[str]
     #: the reason why saved residuals of compression begin at zero; else empty
     reset_residuals: str
+    #: taken from a snapshot in the nodes' memory; `generation` then counts snapshots
+    from_memory: bool
+    #: pushes that the store had made when this was saved
+    pushes: int
+    #: pushes after these, which have to be made again
+    lost_pushes: int
 
 
 class VerifyResult(TypedDict):

@@ -89,15 +89,15 @@ StagedResiduals::StagedResiduals(const checkpoint::LoadedStore& loaded,
   }
 }
 
-void StagedResiduals::deliver(Communicator& ranks) {
+void StagedResiduals::deliver(Communicator& readers, int rank) {
   if (staged_.empty()) return;
-  for (std::size_t rank = 0; rank < files_.size(); ++rank) {
-    const bool is_own = static_cast<int>(rank) == ranks.rank();
+  for (std::size_t saved_by = 0; saved_by < files_.size(); ++saved_by) {
+    const bool is_own = static_cast<int>(saved_by) == rank;
     std::vector<std::byte*> destinations;
     for (Staged& staged : staged_) {
       destinations.push_back((is_own ? staged.own : staged.another).bytes());
     }
-    files_[rank].deliver(ranks, destinations);
+    files_[saved_by].deliver(readers, destinations);
   }
 }
 

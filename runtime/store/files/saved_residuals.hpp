@@ -39,8 +39,9 @@ class StagedResiduals {
 
   /// The reason why saved residuals are not taken; empty if they are, or if there are none.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
-  /// Receives the residuals. Collective.
-  void deliver(Communicator& ranks);
+  /// Receives the residuals. Collective over the ranks that have read them; `rank` is this one's in
+  /// the store.
+  void deliver(Communicator& readers, int rank);
   /// Replaces the residuals of the store; those that were not received become zero. The entries
   /// must be where they were.
   void commit();

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "runtime/base/digest.hpp"
 #include "runtime/base/throw.hpp"
@@ -148,9 +150,19 @@ std::filesystem::path one_name_of(const std::filesystem::path& directory) {
 /// Logs a load, as a warning if a part of the checkpoint could not be used.
 void log_load(const collectives::Log& log, const std::filesystem::path& directory,
               const LoadResult& result) {
-  const bool is_whole = result.damaged.empty() && result.reset_residuals.empty();
-  std::string text =
-      "loaded generation " + std::to_string(result.generation) + " of " + directory.string();
+  const bool is_whole = result.damaged.empty() && result.reset_residuals.empty() &&
+                        !result.from_memory && result.lost_pushes == 0;
+  const std::string number = std::to_string(result.generation);
+  std::string text = result.from_memory ? "loaded snapshot " + number + " of the nodes' memory for "
+                                        : "loaded generation " + number + " of ";
+  text += directory.string();
+  if (result.pushes > 0) text += ", of push " + std::to_string(result.pushes);
+  if (const auto step = result.metadata.find("step"); step != result.metadata.end()) {
+    text += " (step " + step->second + ")";
+  }
+  if (result.lost_pushes > 0) {
+    text += "; " + std::to_string(result.lost_pushes) + " later pushes were lost";
+  }
   for (const std::string& reason : result.damaged) text += "; " + reason;
   if (!result.reset_residuals.empty()) text += "; " + result.reset_residuals;
   log.write(is_whole ? LogLevel::info : LogLevel::warning, text);
@@ -163,15 +175,19 @@ void StoreFiles::require_optimizer() const {
   throw_invalid_argument("this store runs no optimizer; call set_optimizer");
 }
 
-void StoreFiles::save(const std::filesystem::path& directory, const Metadata& metadata,
-                      collectives::FunctionRef<std::uint64_t(std::span<Entry* const>)> compare) {
+template <class Body>
+void StoreFiles::with_content(const char* call, const std::filesystem::path& directory,
+                              const Metadata& metadata, Body body) {
   const std::vector<Entry*> entries = store_.table.in_order();
   std::optional<HostCopies> host_copies;
   ReadableValues residuals(*group_);
   const std::string owner = owner_of_residuals(store_.compression, *group_);
-  checkpoint::StoreContent content{
-      .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
-  throw_together(group_->engine(), "save", [&] {
+  checkpoint::StoreContent content{.weights = {},
+                                   .optimizer = {},
+                                   .residuals = {},
+                                   .metadata = metadata,
+                                   .pushes = snapshots_.pushes()};
+  throw_together(group_->engine(), call, [&] {
     if (directory.empty()) throw_invalid_argument("expected the path of a directory, got none");
     require_utf8(metadata);
     host_copies.emplace(*group_, entries);
@@ -181,20 +197,116 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
     content.residuals = residual_content(entries, owner, residuals);
   });
   const std::uint64_t digest = digest_of(directory, entries, store_.rule, metadata);
-  agree_on(group_->engine(), collectives::Verb::save, "save to " + directory.string(),
+  agree_on(group_->engine(), collectives::Verb::save, call + (" to " + directory.string()),
            Digest().add(digest).add(std::string_view(owner)).value());
-  if (compare(entries) > 0) fail_together(group_->engine(), [&] { host_copies->write_back(); });
+  body(entries, content, *host_copies);
+}
+
+void StoreFiles::save(const std::filesystem::path& directory, const Metadata& metadata,
+                      collectives::FunctionRef<std::uint64_t(std::span<Entry* const>)> compare) {
   Communicator ranks(group_);
-  std::uint64_t& good = good_[one_name_of(directory)];
-  const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);
-  const checkpoint::Saved saved = checkpoint::save(ranks, directory, content, known);
-  good = saved.generation;
-  if (ranks.rank() != 0) return;
-  const std::string text = "saved generation " + std::to_string(good) + " in " + directory.string();
+  finish_copy(ranks);
+  with_content("save", directory, metadata,
+               [&](std::span<Entry* const> entries, const checkpoint::StoreContent& content,
+                   HostCopies& host_copies) {
+                 if (compare(entries) > 0) {
+                   fail_together(group_->engine(), [&] { host_copies.write_back(); });
+                 }
+                 std::uint64_t& good = good_[one_name_of(directory)];
+                 const auto known = good == 0 ? std::nullopt : std::optional(good);
+                 const auto saved = checkpoint::save(ranks, directory, content, known);
+                 good = saved.generation;
+                 if (ranks.rank() == 0) log_save(directory, saved);
+               });
+}
+
+/// What rank 0 alone says.
+void StoreFiles::log_save(const std::filesystem::path& directory, const checkpoint::Saved& saved) {
+  const std::string text =
+      "saved generation " + std::to_string(saved.generation) + " in " + directory.string();
   group_->log().write(LogLevel::info, text);
   for (const std::string& reason : saved.remaining) {
     group_->log().warn(text + ", where old files remain: " + reason);
   }
+}
+
+void StoreFiles::snapshot(const std::filesystem::path& directory, const Metadata& metadata) {
+  static_cast<void>(take_snapshot("snapshot", directory, metadata));
+}
+
+std::filesystem::path StoreFiles::take_snapshot(const char* call,
+                                                const std::filesystem::path& directory,
+                                                const Metadata& metadata) {
+  Communicator ranks(group_);
+  std::filesystem::path folder;
+  with_content(call, directory, metadata,
+               [&](std::span<Entry* const>, const checkpoint::StoreContent& content, HostCopies&) {
+                 checkpoint::Snapshots& of = snapshots_.of(ranks, one_name_of(directory));
+                 folder = of.folder_of(of.take(content, writer_.held()));
+               });
+  return folder;
+}
+
+bool StoreFiles::is_snapshot_due() {
+  Communicator ranks(group_);
+  return snapshots_.is_due(ranks);
+}
+
+bool StoreFiles::take_due_snapshot(const std::filesystem::path& directory,
+                                   const Metadata& metadata) {
+  try {
+    snapshot(directory, metadata);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::out_of_memory || !error.recoverable()) throw;
+    snapshots_.end_schedule();
+    if (group_->topology().rank == 0) {
+      group_->log().warn(std::string(error.what()) +
+                         "; no more snapshots are taken, the job goes on with save() alone");
+    }
+    return false;
+  }
+  snapshots_.was_taken();
+  return true;
+}
+
+Pending StoreFiles::save_async(const std::filesystem::path& directory, const Metadata& metadata) {
+  Communicator ranks(group_);
+  finish_copy(ranks);
+  const std::filesystem::path from = take_snapshot("save_async", directory, metadata);
+  const std::filesystem::path name = one_name_of(directory);
+  Pending pending;
+  ranks.agree([&] {
+    if (ranks.rank() != 0) return;
+    const std::uint64_t good = good_[name];
+    const auto known = good == 0 ? std::nullopt : std::optional(good);
+    pending = writer_.start(
+        snapshots_.of(ranks, name).newest(),
+        [from, directory, known] { return checkpoint::save_copy(from, directory, known); },
+        [log = group_->log()](const std::string& text) { log.warn(text); });
+  });
+  copying_to_ = directory;
+  return pending;
+}
+
+/// Rank 0 waits in parts, so that the others' deadline is for each of them.
+void StoreFiles::finish_copy(Communicator& ranks) {
+  if (copying_to_.empty()) return;
+  const std::filesystem::path directory = std::exchange(copying_to_, {});
+  constexpr std::chrono::duration<double> kPart{1.0};
+  const auto timeout = group_->settings().timeout;
+  const auto part = timeout.count() > 0 ? std::min(kPart, timeout / 4) : kPart;
+  std::int64_t is_done = 0;
+  while (is_done == 0) {
+    if (ranks.rank() == 0) is_done = writer_.wait_for(part) ? 1 : 0;
+    ranks.broadcast(view(&is_done, {1}), 0);
+  }
+  ranks.agree([&] {
+    if (ranks.rank() != 0) return;
+    if (const auto saved = writer_.take()) {
+      good_[one_name_of(directory)] = saved->generation;
+      log_save(directory, *saved);
+    }
+  });
 }
 
 LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOptions& options) {
@@ -202,9 +314,17 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   agree_on(group_->engine(), collectives::Verb::load, "load of " + directory.string(),
            Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
   Communicator ranks(group_);
-  auto loaded = checkpoint::load(
-      ranks, directory,
-      {.weights_only = options.weights_only, .owner_name = kOwnerName, .owner = owner});
+  finish_copy(ranks);
+  const checkpoint::Wanted wanted{.weights_only = options.weights_only,
+                                  .owner_name = kOwnerName,
+                                  .owner = owner,
+                                  .ranks = ranks.size()};
+  checkpoint::Snapshots* const snapshots = snapshots_.to_load(ranks, one_name_of(directory));
+  std::optional<checkpoint::LoadedStore> loaded;
+  if (snapshots != nullptr) {
+    loaded = snapshots->load(wanted, checkpoint::newest_pushes(ranks, directory));
+  }
+  if (!loaded) loaded = checkpoint::load(ranks, directory, wanted);
   if (!loaded && options.may_be_absent) return {};
 
   std::vector<Entry> created;
@@ -233,9 +353,10 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
                    options.other_options);
   });
 
-  if (states) loaded->optimizer->deliver(ranks, states->destinations());
-  residuals->deliver(ranks);
-  loaded->weights.deliver(ranks, replicas);  // last: until here the store's values have not changed
+  Communicator& readers = loaded->readers;
+  if (states) loaded->optimizer->deliver(readers, states->destinations());
+  residuals->deliver(readers, ranks.rank());
+  loaded->weights.deliver(readers, replicas);  // last: until here no value of the store has changed
   for (Entry* entry : entries) {
     entry->updates = 0;
     entry->states.clear();
@@ -249,7 +370,14 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   });
   host_copies.reset();
   store_.table.recount();
-  remember(directory, loaded->result.generation, options.weights_only);
+  if (!loaded->result.from_memory) {
+    remember(directory, loaded->result.generation, options.weights_only);
+  }
+  if (snapshots != nullptr) {
+    const std::uint64_t last = snapshots->last_push();
+    loaded->result.lost_pushes = last - std::min(last, loaded->result.pushes);
+  }
+  snapshots_.set_pushes(loaded->result.pushes);
   loaded->result.reset_residuals = residuals->refusal();
   if (ranks.rank() == 0) log_load(group_->log(), directory, loaded->result);
   return loaded->result;
