@@ -91,8 +91,10 @@ std::string stopped_line(const Position& position, const TrainOptions& options) 
 std::string resumed_line(const tutti::LoadResult& loaded, const TrainOptions& options) {
   const std::string& ranks = loaded.metadata.at("ranks");
   const Position position = position_in(loaded.metadata, options);
-  return "going on from generation " + std::to_string(loaded.generation) + " in " +
-         options.checkpoint.directory.string() + ", saved by " + ranks +
+  const std::string number = std::to_string(loaded.generation);
+  const std::string what = loaded.from_memory ? "snapshot " + number + " in the nodes' memory for "
+                                              : "generation " + number + " in ";
+  return "going on from " + what + options.checkpoint.directory.string() + ", saved by " + ranks +
          (ranks == "1" ? " rank: " : " ranks: ") +
          (position.epoch == options.epochs ? "all epochs are done"
                                            : "epoch " + std::to_string(position.epoch + 1) +

@@ -6,6 +6,7 @@
 
 #include <tutti/error.hpp>
 #include <tutti/gpu.hpp>
+#include <tutti/snapshot.hpp>
 
 #include "support/progress.hpp"
 #include "support/random.hpp"
@@ -95,6 +96,9 @@ void Trainer::train() {
     if (bar_.due()) show(seconds_ + watch.seconds());
     if (position_.step == steps_per_epoch()) break;
     if (store_.stop_requested()) break;
+    if (options_.checkpoint.is_on()) {
+      tutti::snapshot_when_due(store_, options_.checkpoint.directory, [&] { return metadata(); });
+    }
     if (!is_due()) continue;
     seconds_ += watch.seconds();
     save();
@@ -120,12 +124,17 @@ bool Trainer::is_due() const {
   return total_steps() % every == 0;
 }
 
-void Trainer::save() {
-  if (!options_.checkpoint.is_on()) return;
+/// Where to go on from what the store holds now. Collective.
+tutti::Metadata Trainer::metadata() {
   Position everywhere = position_;
   world_.allreduce(tutti::view(&everywhere.loss, {1}));
   world_.agree([&] { check_loss(everywhere.loss, everywhere.epoch + 1); });
-  store_.save(options_.checkpoint.directory, to_metadata(everywhere, options_, world_.size()));
+  return to_metadata(everywhere, options_, world_.size());
+}
+
+void Trainer::save() {
+  if (!options_.checkpoint.is_on()) return;
+  store_.save(options_.checkpoint.directory, metadata());
 }
 
 void Trainer::show(double seconds) {

@@ -54,6 +54,7 @@ class Trainer {
 
   void train();
   void update();
+  [[nodiscard]] tutti::Metadata metadata();
   void save();
   void show(double seconds);
 

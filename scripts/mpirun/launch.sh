@@ -14,6 +14,8 @@ source "$folder/dialects.sh"
 source "$folder/preload.sh"
 # shellcheck source=cut_off.sh
 source "$folder/cut_off.sh"
+# shellcheck source=snapshots.sh
+source "$folder/snapshots.sh"
 
 # A batch system may warn a job that has not begun yet: a signal that comes before is kept.
 stopped=no warned=no job='' early=''
@@ -50,6 +52,9 @@ usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENT
                       this host has GPUs)
   --max-restarts N    start a job that failed again, up to N times; the program goes on from its
                       last checkpoint (train-fashion-mnist: --checkpoint-dir DIR --resume auto)
+  --snapshot-every S  keep a snapshot of at most about S seconds ago in the memory of each host,
+                      from which a job that is started again goes on; for programs that call
+                      snapshot_when_due() and load() (train-fashion-mnist does)
   --requeue-exit N    end with N instead of 75, for batch systems that requeue on their own code
   --mpi-program       PROGRAM knows MPI alone: its collectives become this library's
   --dry-run           print the launcher's command and end
@@ -76,6 +81,7 @@ usage() {
 # --- the arguments -------------------------------------------------------------------------------
 
 ranks='' c_value='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no mpi_program=no
+snapshot_every=''    # seconds
 counted=no         # an option of mpirun's says how many ranks: per node, per socket, ...
 slots_said=no      # the user says where ranks go, or whether they may take turns
 binding_said=no    # the user says what they are bound to, or does by where they go
@@ -86,6 +92,10 @@ words_of=()        # how many of these words belong to each option
 
 number() {  # OPTION TEXT LEAST
   [[ $2 =~ ^[0-9]+$ && $2 -ge $3 ]] || usage "$1 takes a number from $3 on, not '$2'"
+}
+
+seconds() {  # OPTION TEXT
+  [[ $2 =~ ^[0-9]*\.?[0-9]+$ && $2 =~ [1-9] ]] || usage "$1 takes a number of seconds, not '$2'"
 }
 
 set_ranks() {  # OPTION TEXT
@@ -136,6 +146,7 @@ while [ $# != 0 ]; do
     -np[0-9]* | -n[0-9]*) set_ranks "${1%%[0-9]*}" "${1#"${1%%[0-9]*}"}"; shift ;;
     --gpus) gpus=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
     --max-restarts) number "$1" "${2:-}" 0; max_restarts=$2; shift 2 ;;
+    --snapshot-every) seconds "$1" "${2:-}"; snapshot_every=$2; shift 2 ;;
     --requeue-exit) number "$1" "${2:-}" 1; requeue_exit=$2; shift 2 ;;
     --dry-run) dry_run=yes; shift ;;
     --mpi-program) mpi_program=yes; shift ;;
@@ -181,6 +192,10 @@ choose_root
 choose_hosts
 choose_ranks
 choose_placement
+if [ -n "$snapshot_every" ]; then
+  [ "$max_restarts" != 0 ] || usage "--snapshot-every needs --max-restarts: it is for new starts"
+  name_snapshots
+fi
 choose_forwarding
 program=("$@")
 spell_options
@@ -203,11 +218,21 @@ fi
 # --- starting again ------------------------------------------------------------------------------
 
 trap 'forward INT' INT
+if [ -n "$snapshot_every" ]; then
+  remove_left_snapshots
+  make_snapshots
+  trap remove_snapshots EXIT
+fi
 
 # Runs the command; its exit code is in `status`. `wait` also returns when a signal was forwarded.
 run_once() {
   exec 3<&0
-  "${command[@]}" <&3 3<&- &
+  if [ -n "$snapshot_every" ]; then
+    rm -f -- "$TUTTI_SNAPSHOTS/errors"
+    "${command[@]}" <&3 3<&- 2> >(keep_errors) &
+  else
+    "${command[@]}" <&3 3<&- &
+  fi
   job=$!
   watch=''
   if [ "$is_watched" = yes ]; then
@@ -245,6 +270,11 @@ for ((restart = 0;; ++restart)); do
     exit "$status"
   fi
   if [ "$max_restarts" = 0 ]; then exit "$status"; fi
+  if [ -n "$snapshot_every" ] && ends_at_one_push; then exit "$status"; fi
+  if [ -n "$snapshot_every" ] && [ "$status" = 3 ]; then  # replicas differ: save() compares them
+    remove_snapshots
+    make_snapshots
+  fi
   if [ "$restart" -ge "$max_restarts" ]; then
     say "launch.sh: the job ended with $status; no restart is left of $max_restarts."
     exit "$status"

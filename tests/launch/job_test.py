@@ -79,6 +79,43 @@ class Job(launcher.Folder):
         self.assertRegex(out, "going on from generation [0-9]+ in ")
         self.assertEqual(weights(killed), weights(whole))
 
+    def test_a_job_goes_on_from_the_memory_of_the_node_with_the_same_bits_and_leaves_none(self):
+        whole, killed = self.folder / "whole", self.folder / "killed"
+        self.assertEqual(launch(*self.train_without_saves(whole)).code, 0)
+        for _ in range(10):
+            out, err, memory = self.kill_after_snapshots(killed)
+            if "going on from snapshot" in out:
+                break
+            shutil.rmtree(killed)  # it had ended before it was killed
+        self.assertRegex(out, "going on from snapshot [0-9]+ in the nodes' memory for ")
+        self.assertRegex(err, "loaded snapshot [0-9]+ of the nodes' memory for .*, of push [0-9]+ ")
+        self.assertEqual(weights(killed), weights(whole))
+        self.assertFalse(memory.exists())
+
+    def train_without_saves(self, directory):
+        words = self.train(directory)
+        words[words.index("--checkpoint-every") + 1] = "0"
+        return words
+
+    def kill_after_snapshots(self, directory):
+        """Output and errors of a job of which a rank is killed, and where its memory was."""
+        with subprocess.Popen([launcher.LAUNCH, "--max-restarts", "9", "--snapshot-every", "0.001",
+                               *self.train_without_saves(directory)],
+                              env=launcher.environment(), stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            memory = None
+            while memory is None and process.poll() is None:
+                memory = next((Path(named) for mpirun in children(process.pid)
+                               for named in re.findall("TUTTI_SNAPSHOTS=([^\0]*)", environment_of(
+                                   mpirun))), None)
+            while process.poll() is None and not list(memory.glob("*/*/generation-5")):
+                pass
+            ranks = [rank for mpirun in children(process.pid) for rank in children(mpirun)]
+            programs.send(ranks[-1:], signal.SIGKILL)
+            out, err = process.communicate(timeout=launcher.TIMEOUT_S)
+        self.assertEqual(process.returncode, 0, err)
+        return out, err, memory
+
     def kill_twice(self, directory):
         """Standard output and error of a job of which ranks are killed, unless it is too fast."""
         with subprocess.Popen([launcher.LAUNCH, "--max-restarts", "9", *self.train(directory)],
@@ -104,6 +141,13 @@ def children(process):
         return [int(child) for child in path.read_text(encoding="ascii").split()]
     except FileNotFoundError:
         return []
+
+
+def environment_of(process):
+    try:
+        return Path(f"/proc/{process}/environ").read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 class Hosts(launcher.Folder):

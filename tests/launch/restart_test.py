@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """When launch.sh starts a job again. Its mpirun ends with the codes of a list, one per start."""
 
+import os
 import signal
 import subprocess
 import time
 import unittest
+from pathlib import Path
 
 import launcher
 import verdict
@@ -48,6 +50,65 @@ class Restarts(launcher.Folder):
 
     def test_without_the_option_there_is_one_start(self):
         self.assertEqual((self.run_with([2, 0]).code, self.starts()), (2, 1))
+
+    # What a node of the job leaves in memory; the number of the push comes from a list.
+    PUSHES = ("[ ! -e $TUTTI_SNAPSHOTS/h.0 ] || touch {folder}/kept; "
+              "mkdir -p $TUTTI_SNAPSHOTS/h.0/d; push=$(sed -n \"$(wc -l < {folder}/starts)p\" "
+              "{folder}/pushes); printf \"\\\\x$push\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\" "
+              "> $TUTTI_SNAPSHOTS/h.0/d/progress; "
+              "echo text of push $push >&2; echo $TUTTI_SNAPSHOTS $TUTTI_SNAPSHOT_EVERY "
+              "> {folder}/named")
+
+    def run_with_snapshots(self, codes, pushes):
+        (self.folder / "pushes").write_text("".join(f"{push}\n" for push in pushes),
+                                            encoding="utf-8")
+        mpirun = self.prepare(*codes, more=self.PUSHES.format(folder=self.folder))
+        result = launch("--max-restarts", 9, "--snapshot-every", "0.5", "-np", 1, "true",
+                        MPIRUN=mpirun)
+        named, every = (self.folder / "named").read_text(encoding="utf-8").split()
+        self.assertRegex(named, "^/dev/shm/tutti-[0-9a-f]{32}$")
+        self.assertEqual((every, Path(named).exists()), ("0.5", False))
+        return result
+
+    def test_three_ends_at_one_push_end_the_job_with_the_texts_of_all(self):
+        result = self.run_with_snapshots([2, 4, 137, 0], ["07", "07", "07", "07"])
+        self.assertEqual((result.code, self.starts()), (137, 3))
+        self.assertIn("launch.sh: the job ended three times at push 7, so it is not started again.",
+                      result.err)
+        for end, code in enumerate((2, 4, 137), 1):
+            self.assertIn(f"--- end {end}, with {code}:\ntext of push 07\n", result.err)
+
+    def test_ends_at_other_pushes_are_started_again(self):
+        result = self.run_with_snapshots([2, 2, 2, 2, 0], ["07", "07", "08", "08", "09"])
+        self.assertEqual((result.code, self.starts()), (0, 5))
+
+    def test_snapshots_of_replicas_that_differ_are_dropped(self):
+        for code, is_kept in ((2, True), (3, False)):
+            (self.folder / "kept").unlink(missing_ok=True)
+            result = self.run_with_snapshots([code, 0], ["07", "08"])
+            self.assertEqual((result.code, (self.folder / "kept").exists()), (0, is_kept))
+
+    def test_what_a_killed_launcher_left_in_memory_is_removed_by_the_next(self):
+        more = f'echo $TUTTI_SNAPSHOTS > {self.folder}/named; touch {self.folder}/ready; sleep 600'
+        mpirun = self.prepare(2, more=more)
+        options = ("--max-restarts", "1", "--snapshot-every", "1", "-np", "1", "true")
+        with subprocess.Popen([launcher.LAUNCH, *options], stdin=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, start_new_session=True,
+                              env=launcher.environment(MPIRUN=mpirun)) as process:
+            deadline = time.monotonic() + launcher.TIMEOUT_S
+            while not (self.folder / "ready").exists():
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGKILL)
+        left = Path((self.folder / "named").read_text(encoding="utf-8").strip())
+        self.assertTrue(left.is_dir())
+        self.assertEqual(launch(*options, MPIRUN=self.prepare(0)).code, 0)
+        self.assertFalse(left.exists())
+
+    def test_snapshots_are_for_restarts(self):
+        result = launch("--snapshot-every", "1", "-np", 1, "true", MPIRUN=self.prepare(0))
+        self.assertEqual(result.code, 1)
+        self.assertIn("--snapshot-every needs --max-restarts", result.err)
 
     def test_what_another_start_would_not_change_is_passed_on(self):
         for code in (0, 1, 75):
