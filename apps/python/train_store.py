@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Data-parallel training with parameters in the store: no copies, the store's optimizer,
-checkpoints, and an end by SIGTERM after which the job goes on where it was.
+checkpoints, and an end by SIGTERM or a lost rank after which the job goes on where it was.
 
     mpirun -np 2 python train_store.py --model resnet --epochs 2 --checkpoint run
 """
@@ -38,33 +38,33 @@ model = fashion_mnist.MODELS[args.model]().to(args.device)
 optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", learning_rate=args.lr,
                                   momentum=0.9)
 signals = tutti.PreemptionSignals()
-first = 0
+saved = {}
 if args.checkpoint:
-    found = optimizer.load(args.checkpoint, may_be_absent=True)
-    first = int(found["metadata"].get("step", 0))  # 0 without a checkpoint
-
-per_epoch = len(images) // (args.batch * ranks.size)
-if args.steps:
-    per_epoch = min(per_epoch, args.steps)
+    saved = optimizer.load(args.checkpoint, may_be_absent=True)["metadata"]
+first = int(saved.get("step", 0))  # 0 without a checkpoint
+batch = int(saved.get("batch", args.batch * ranks.size))  # of all ranks, also of fewer or more
+sampler = tutti.torch.Sampler(len(images), batch, ranks)
+per_epoch = min(sampler.per_epoch, args.steps or sampler.per_epoch)
 begin = time.perf_counter()
 for step in range(first, args.epochs * per_epoch):
     epoch, index = divmod(step, per_epoch)
-    if index == 0 or step == first:
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
-        batches = order[ranks.rank::ranks.size].split(args.batch)
+    samples = sampler.batch(epoch * sampler.per_epoch + index)
     optimizer.zero_grad()
-    loss = cross_entropy(model(images[batches[index]]), labels[batches[index]])
+    loss = cross_entropy(model(images[samples]), labels[samples])
     loss.backward()
     optimizer.step()
     ends = optimizer.store.stop_requested()  # the same on all ranks after a push
+    position = {"step": str(step + 1), "batch": str(batch)}
     if args.checkpoint and (ends or index + 1 == per_epoch):
-        optimizer.save(args.checkpoint, {"step": str(step + 1)})
+        optimizer.save(args.checkpoint, position)
+    elif args.checkpoint:
+        optimizer.snapshot_when_due(args.checkpoint, position)
     if ends:
         sys.exit(tutti.EXIT_REQUEUE if args.checkpoint else 1)
     if index + 1 == per_epoch and ranks.rank == 0:
         seconds = time.perf_counter() - begin
         print(f"epoch {epoch + 1}: loss {loss.item():.6f}, "
-              f"{ranks.size * args.batch * (step + 1 - first) / seconds:,.0f} images/s", flush=True)
+              f"{batch * (step + 1 - first) / seconds:,.0f} images/s", flush=True)
 if ranks.rank == 0:
     test = (each.to(args.device) for each in fashion_mnist.read("t10k", args.data))
     print(f"accuracy {100 * fashion_mnist.accuracy(model, *test):.2f} %")

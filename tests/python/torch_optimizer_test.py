@@ -3,6 +3,7 @@
 
 import gc
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -462,3 +463,27 @@ def test_a_branch_that_lacks_gradients_on_one_rank_is_an_error_of_all():
     optimizer.zero_grad()
     (used(torch.ones(1, 4)) + branch(torch.ones(1, 4))).sum().backward()
     optimizer.step()  # it goes on
+
+
+def test_samples_follow_from_the_step_for_any_number_of_ranks():
+    def samplers(size, **options):
+        return [tutti.torch.Sampler(103, 12, SimpleNamespace(rank=rank, size=size), **options)
+                for rank in range(size)]
+    whole = [batch for _ in range(2) for batch in samplers(1)[0]]  # two epochs: the same one twice
+    assert len(whole) == 2 * 8 and len(samplers(1)[0]) == 8
+    first = list(samplers(1)[0])
+    assert sorted(set(sum(first, []))) == sorted(sum(first, [])) and len(sum(first, [])) == 96
+    one = samplers(1)[0]
+    epochs = [list(one), list(one)]
+    assert epochs[0] == first and epochs[1] != first
+    for size in (2, 3, 4):
+        for step in range(16):
+            together = sum((each.batch(step) for each in samplers(size)), [])
+            assert together == epochs[step // 8][step % 8]
+    later = samplers(2, step=11)
+    assert [len(each) for each in later] == [5, 5]
+    assert [a + b for a, b in zip(*later)] == epochs[1][3:]
+    with pytest.raises(tutti.InvalidArgumentError, match="a multiple of their number 5, got 12"):
+        samplers(5)
+    with pytest.raises(tutti.InvalidArgumentError, match="at least one batch of 120, got 103"):
+        tutti.torch.Sampler(103, 120, SimpleNamespace(rank=0, size=2))

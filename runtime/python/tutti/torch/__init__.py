@@ -23,9 +23,11 @@ from ._job import find_job as _find_job
 from ._job import world
 from ._optimizer import Optimizer
 from ._optimizers import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RMSprop
+from ._sampler import Sampler
 
 __all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "AllreduceState", "NAdam",
-           "Optimizer", "ProcessGroup", "RMSprop", "allreduce_hook", "broadcast_buffers", "world"]
+           "Optimizer", "ProcessGroup", "RMSprop", "Sampler", "allreduce_hook",
+           "broadcast_buffers", "world"]
 
 if not hasattr(_dist.Backend, "TUTTI"):
     _dist.Backend.register_backend("tutti", _create_group, extended_api=True, devices=["cpu"])

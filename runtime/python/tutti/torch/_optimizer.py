@@ -480,6 +480,12 @@ class Optimizer(Clipping, torch.optim.Optimizer):
             self._show_again(range(len(self._params)))
             self.store.save(directory, metadata or {})
 
+    def snapshot_when_due(self, directory: str, metadata: dict[str, str] | None = None) -> bool:
+        """KVStore.snapshot_when_due(): for the end of each step. Collective."""
+        self._use_stream()
+        with self._without_rates():
+            return self.store.snapshot_when_due(directory, metadata or {})
+
     def load(self, directory: str, may_be_absent: bool = False,
              other_options: bool = False) -> dict[str, Any]:
         """Loads the newest whole generation; the result is that of KVStore.load(). Collective.
