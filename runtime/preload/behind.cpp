@@ -5,6 +5,7 @@
 #include "runtime/preload/collectives.hpp"
 #include "runtime/preload/fortran.hpp"
 #include "runtime/preload/functions.hpp"
+#include "runtime/preload/large.hpp"
 #include "runtime/preload/process.hpp"
 
 namespace tutti::preload {
@@ -80,6 +81,7 @@ Behind make() {
   };
   add_blocks(all);
   add_watched(all);
+  add_large(all);
   add_fortran(all);
   return behind;
 }

@@ -33,8 +33,84 @@
     (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
     (input, output, count, type, op, comm))
 
+/// X(name, parameters, arguments) for each function of C whose counts are large, where MPI has
+/// them. The first list is of those that MPI carries out, as above.
+#if MPI_VERSION < 4
+#define TUTTI_WATCHED_LARGE(X)
+#define TUTTI_PRELOADED_LARGE(X)
+#else
+#define TUTTI_WATCHED_LARGE(X)                                                                     \
+  X(Allgatherv_c,                                                                                  \
+    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output,                    \
+     const MPI_Count* counts, const MPI_Aint* places, MPI_Datatype type, MPI_Comm comm),           \
+    (input, given, given_type, output, counts, places, type, comm))                                \
+  X(Gatherv_c,                                                                                     \
+    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output,                    \
+     const MPI_Count* counts, const MPI_Aint* places, MPI_Datatype type, int root, MPI_Comm comm), \
+    (input, given, given_type, output, counts, places, type, root, comm))                          \
+  X(Scatterv_c,                                                                                    \
+    (const void* input, const MPI_Count* counts, const MPI_Aint* places, MPI_Datatype given_type,  \
+     void* output, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm),                   \
+    (input, counts, places, given_type, output, count, type, root, comm))                          \
+  X(Alltoallv_c,                                                                                   \
+    (const void* input, const MPI_Count* given, const MPI_Aint* given_places,                      \
+     MPI_Datatype given_type, void* output, const MPI_Count* counts, const MPI_Aint* places,       \
+     MPI_Datatype type, MPI_Comm comm),                                                            \
+    (input, given, given_places, given_type, output, counts, places, type, comm))                  \
+  X(Alltoallw_c,                                                                                   \
+    (const void* input, const MPI_Count* given, const MPI_Aint* given_places,                      \
+     const MPI_Datatype* given_types, void* output, const MPI_Count* counts,                       \
+     const MPI_Aint* places, const MPI_Datatype* types, MPI_Comm comm),                            \
+    (input, given, given_places, given_types, output, counts, places, types, comm))                \
+  X(Scan_c,                                                                                        \
+    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,               \
+     MPI_Comm comm),                                                                               \
+    (input, output, count, type, op, comm))                                                        \
+  X(Exscan_c,                                                                                      \
+    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,               \
+     MPI_Comm comm),                                                                               \
+    (input, output, count, type, op, comm))
+#define TUTTI_PRELOADED_LARGE(X)                                                                 \
+  X(Bcast_c, (void* buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm),        \
+    (buffer, count, type, root, comm))                                                           \
+  X(Reduce_c,                                                                                    \
+    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op, int root,   \
+     MPI_Comm comm),                                                                             \
+    (input, output, count, type, op, root, comm))                                                \
+  X(Allreduce_c,                                                                                 \
+    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,             \
+     MPI_Comm comm),                                                                             \
+    (input, output, count, type, op, comm))                                                      \
+  X(Reduce_scatter_c,                                                                            \
+    (const void* input, void* output, const MPI_Count* counts, MPI_Datatype type, MPI_Op op,     \
+     MPI_Comm comm),                                                                             \
+    (input, output, counts, type, op, comm))                                                     \
+  X(Reduce_scatter_block_c,                                                                      \
+    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,             \
+     MPI_Comm comm),                                                                             \
+    (input, output, count, type, op, comm))                                                      \
+  X(Allgather_c,                                                                                 \
+    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output, MPI_Count count, \
+     MPI_Datatype type, MPI_Comm comm),                                                          \
+    (input, given, given_type, output, count, type, comm))                                       \
+  X(Gather_c,                                                                                    \
+    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output, MPI_Count count, \
+     MPI_Datatype type, int root, MPI_Comm comm),                                                \
+    (input, given, given_type, output, count, type, root, comm))                                 \
+  X(Scatter_c,                                                                                   \
+    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output, MPI_Count count, \
+     MPI_Datatype type, int root, MPI_Comm comm),                                                \
+    (input, given, given_type, output, count, type, root, comm))                                 \
+  X(Alltoall_c,                                                                                  \
+    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output, MPI_Count count, \
+     MPI_Datatype type, MPI_Comm comm),                                                          \
+    (input, given, given_type, output, count, type, comm))
+#endif
+
 /// X(name, parameters, arguments) for each function of C.
 #define TUTTI_PRELOADED_C(X)                                                                   \
+  TUTTI_WATCHED_LARGE(X)                                                                       \
+  TUTTI_PRELOADED_LARGE(X)                                                                     \
   TUTTI_WATCHED_C(X)                                                                           \
   X(Init, (int* argc, char*** argv), (argc, argv))                                             \
   X(Init_thread, (int* argc, char*** argv, int required, int* provided),                       \
