@@ -17,10 +17,22 @@ preload_library() {
   done
 }
 
+# A static program loads nothing, and says nothing of that.
+warn_of_static() {  # PROGRAM
+  local file
+  file=$(type -P -- "$1") || return 0
+  [ "$(head -c 4 -- "$file" | tail -c 3)" = ELF ] || return 0
+  if LC_ALL=C ldd "$file" 2>&1 | grep -qE 'statically linked|not a dynamic executable'; then
+    say "launch.sh: warning: --mpi-program: $1 is linked statically and cannot load a library;" \
+      "its own MPI carries out its collectives"
+  fi
+}
+
 # Puts the library in front of `program`: launchers differ in how they pass variables on, and are
 # not to load it themselves.
 choose_preload() {
   local family library
+  warn_of_static "${program[0]}"
   family=$(mpi_of_program "${program[@]}")
   family=${family:-$(family_of "$dialect")}
   library=$(preload_library "${family:-openmpi}")

@@ -80,6 +80,14 @@ class Results(unittest.TestCase):
         else:
             self.assertIn("--mpi-program: there is no libtutti_mpi_", shown.stderr)
 
+    @unittest.skipUnless(Path("/sbin/ldconfig").exists(), "no program is known to be static")
+    def test_the_launcher_says_that_a_static_program_loads_nothing(self):
+        command = [LAUNCHER, "--dry-run", "--mpi-program", "-np", "2"]
+        for program, is_static in (("/sbin/ldconfig", True), ("true", False)):
+            shown = subprocess.run([*command, program], capture_output=True, text=True,
+                                   check=False)
+            self.assertEqual("is linked statically" in shown.stderr, is_static, shown.stderr)
+
     def test_a_process_without_mpi_is_as_it_was(self):
         done = subprocess.run(["sh", "-c", "echo one"], env={**os.environ, "LD_PRELOAD": LIBRARY},
                               capture_output=True, text=True, check=True)
