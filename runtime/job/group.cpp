@@ -114,6 +114,7 @@ void Group::leave() {
   if (engine_->failed()) {
     collectives::leak_until_exit(parts_.mappings);
     collectives::leak_until_exit(parts_.arena);
+    collectives::leak_until_exit(parts_.numbers);  // no other group takes over the messages
     return;
   }
   engine_->leave(std::uncaught_exceptions() > 0);

@@ -5,9 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 
+#include "collectives/wait/transport.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/mpi/transport.hpp"
 
@@ -93,6 +95,22 @@ CommOfGroup in_use(std::size_t index, int number) {
   return {number, std::shared_ptr<GroupNumbers>(use, &use->numbers)};
 }
 
+/// Receives the notices that groups which have ended did not receive, so that they do not pile up.
+/// None of a later group has been sent yet.
+void forget_notices(const Comm& comm) {
+  auto notice = std::make_unique<collectives::Notice>();
+  for (bool found = true; found;) {
+    int from = kAnyRank;
+    Request request;
+    const Turn turn("MPI_Iprobe");
+    check(calls().probe(&from, kAnyTag, comm, &found), "MPI_Iprobe");
+    if (!found) return;
+    check(calls().receive(notice.get(), sizeof *notice, from, kAnyTag, comm, &request),
+          "MPI_Irecv of an old notice");
+    check(calls().wait(&request), "MPI_Wait of an old notice");
+  }
+}
+
 }  // namespace
 
 CommOfGroup take_comm_of_world(EarlyCollectives& ranks) {
@@ -108,6 +126,7 @@ CommOfGroup take_comm_of_world(EarlyCollectives& ranks) {
   }
   if (taken < kMostKept) {
     ranks.meet_in(kept_comms().comm(taken));
+    forget_notices(ranks.comm());
     return in_use(taken, static_cast<int>(~common[taken]));
   }
   ranks.leave_parent("make a communicator of their own");

@@ -11,6 +11,7 @@ namespace tutti::mpi {
 namespace {
 constexpr int kNoticeTag = 100;
 constexpr int kTagsPerGroup = 128;
+constexpr int kTagOfNone = kTagsPerGroup - 1;  // no message has it
 }  // namespace
 
 int MpiTransport::most_groups() {
@@ -144,12 +145,14 @@ bool MpiTransport::may_progress() const {
          std::this_thread::get_id() == members_.maker;
 }
 
+/// Looks for a message that never comes: MPI_Iprobe returns at once, and lets nothing move, if it
+/// finds one, such as a notice that a group which has ended has not received.
 void MpiTransport::progress() {
   if (!may_progress()) return;
   const Turn turn("MPI_Iprobe");
   int from = kAnyRank;
   bool found = false;
-  check(mpi_.probe(&from, kAnyTag, comm_, &found), "MPI_Iprobe");
+  check(mpi_.probe(&from, first_tag_ + kTagOfNone, comm_, &found), "MPI_Iprobe");
 }
 
 /// Sends a notice. Without memory for it, the others learn of a failure at their deadline.
