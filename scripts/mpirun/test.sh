@@ -96,8 +96,8 @@ END
 
 # --- other MPIs ----------------------------------------------------------------------------------
 
-# get_wheel NAME VERSIONS...: PyPI has MPIs as libraries, headers and launcher, also those that Debian
-# 12 has not. Fails where it cannot be had; why is in `skipped`. So does get_mpich.
+# get_wheel NAME VERSIONS...: PyPI has MPIs as libraries, headers and launcher, also those that
+# Debian 12 has not. Fails where it cannot be had; why is in `skipped`. So does get_mpich.
 get_wheel() {
   local home=$root/build/$1 log=$root/build/$1.log
   [ ! -x "$home/bin/mpicxx" ] || return 0

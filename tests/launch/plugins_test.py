@@ -245,7 +245,8 @@ class Plugins(Library):
         moved = {name: PYPI for name in ("OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX")}
         launchers = [("mpich", [place / "bin/mpiexec.hydra"], {}, r"MPICH [5-9]"),
                      ("openmpi", [place / "bin/prterun", "--personality", "ompi", "--map-by",
-                                  ":OVERSUBSCRIBE", "--allow-run-as-root"], moved, r"Open MPI v[5-9]"),
+                                  ":OVERSUBSCRIBE", "--allow-run-as-root"],
+                      moved, r"Open MPI v[5-9]"),
                      ("openmpi", MPIS["openmpi"].launcher, {}, r"Open MPI v4")]
         for name, launcher, variables, mpi in launchers:
             if not self.plugin(self.folder, name).exists() or not shutil.which(launcher[0]):
