@@ -300,8 +300,8 @@ def test_an_interrupt_ends_a_wait_and_then_the_job():
 
 def test_a_job_of_the_packages_launcher_has_its_ranks(tmp_path):
     program = tmp_path / "train.py"
-    program.write_text("import tutti\nranks = tutti.Communicator.world()\n"
-                       "print(ranks.rank, ranks.size, flush=True)\n")
+    program.write_text("import sys, tutti\nranks = tutti.Communicator.world()\n"
+                       "sys.stdout.write(f\"{ranks.rank} {ranks.size}\\n\")\n")
     environment = clean_environment(MPIRUN=mpirun()[0])
     done = subprocess.run([sys.executable, "-m", "tutti.run", "-np", "2", "--oversubscribe",
                            str(program)], text=True, capture_output=True, env=environment,
