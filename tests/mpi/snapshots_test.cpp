@@ -139,7 +139,7 @@ TEST_CASE("a node whose memory is gone or damaged gets the snapshot from another
     for (const bool removes : {true, false}) {
       const std::vector<path> all = files_in_memory(folder, "weights.safetensors");
       REQUIRE(test::agree(all.size() >= 2));
-      const path newest = all.back();
+      const path& newest = all.back();
       if (test::rank() == 0) {
         removes ? static_cast<void>(test::fs::remove_all(newest.parent_path()))
                 : flip_byte(newest, 1000);
@@ -171,8 +171,7 @@ TEST_CASE("a save that goes on writes what was there when it was called, as save
     kv.save_async(folder / "run", {{"step", "4"}});
     kv.barrier();
     KVStore other = new_store(settings);
-    tutti::snapshot(kv, folder / "run",
-                    {});  // waits for nothing, and leaves what is being written alone
+    tutti::snapshot(kv, folder / "run");  // waits for nothing; leaves what is being written alone
     CHECK(test::agree(kv.load(folder / "run").generation == 3));  // waits for it
     CHECK(test::agree(other.load(folder / "run").generation == 3));
     CHECK(hold_the_same(kv, other));
@@ -194,7 +193,8 @@ TEST_CASE("what a save that goes on fails with is said on rank 0, and then on al
     const tutti::Pending pending = kv.save_async(folder / "no" / "parent");
     const auto error = test::error_of([&] { pending.wait(); });
     CHECK(test::agree(error.has_value() == (test::rank() == 0)));
-    CHECK(test::throws_on_all([&] { kv.save(folder / "run"); }, ErrorCode::io, {"no/parent"}));
+    const auto save = [&] { kv.save(folder / "run"); };
+    CHECK(test::throws_on_all(save, ErrorCode::io, {"no/parent"}));
     kv.save(folder / "run");
     CHECK(test::agree(kv.load(folder / "run").generation == 1));
   });
@@ -234,7 +234,7 @@ TEST_CASE("a folder that others can write to is refused") {
     }
     REQUIRE(test::agree(true));
     KVStore kv = store_that_trains(settings);
-    CHECK(test::throws_on_all([&] { tutti::snapshot(kv, folder / "run"); }, ErrorCode::io,
-                              {"memory", "mode 700", "TUTTI_SNAPSHOTS"}));
+    const auto snapshot = [&] { tutti::snapshot(kv, folder / "run"); };
+    CHECK(test::throws_on_all(snapshot, ErrorCode::io, {"memory", "mode 700", "TUTTI_SNAPSHOTS"}));
   });
 }

@@ -309,22 +309,30 @@ void StoreFiles::finish_copy(Communicator& ranks) {
   });
 }
 
+/// Of the snapshots in the nodes' memory and the checkpoints on the disk.
+std::optional<checkpoint::LoadedStore> StoreFiles::read_newest(
+    Communicator& ranks, const std::filesystem::path& directory, const LoadOptions& options,
+    const std::string& owner) {
+  const checkpoint::Wanted wanted{.weights_only = options.weights_only,
+                                  .owner_name = kOwnerName,
+                                  .owner = owner,
+                                  .ranks = ranks.size()};
+  checkpoint::Snapshots* const snapshots = snapshots_.to_load(ranks, one_name_of(directory));
+  if (snapshots == nullptr) return checkpoint::load(ranks, directory, wanted);
+  auto loaded = snapshots->load(wanted, checkpoint::newest_pushes(ranks, directory));
+  if (!loaded) loaded = checkpoint::load(ranks, directory, wanted);
+  const std::uint64_t last = snapshots->last_push();
+  if (loaded) loaded->result.lost_pushes = last - std::min(last, loaded->result.pushes);
+  return loaded;
+}
+
 LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOptions& options) {
   const std::string owner = owner_of_residuals(store_.compression, *group_);
   agree_on(group_->engine(), collectives::Verb::load, "load of " + directory.string(),
            Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
   Communicator ranks(group_);
   finish_copy(ranks);
-  const checkpoint::Wanted wanted{.weights_only = options.weights_only,
-                                  .owner_name = kOwnerName,
-                                  .owner = owner,
-                                  .ranks = ranks.size()};
-  checkpoint::Snapshots* const snapshots = snapshots_.to_load(ranks, one_name_of(directory));
-  std::optional<checkpoint::LoadedStore> loaded;
-  if (snapshots != nullptr) {
-    loaded = snapshots->load(wanted, checkpoint::newest_pushes(ranks, directory));
-  }
-  if (!loaded) loaded = checkpoint::load(ranks, directory, wanted);
+  std::optional<checkpoint::LoadedStore> loaded = read_newest(ranks, directory, options, owner);
   if (!loaded && options.may_be_absent) return {};
 
   std::vector<Entry> created;
@@ -370,14 +378,7 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   });
   host_copies.reset();
   store_.table.recount();
-  if (!loaded->result.from_memory) {
-    remember(directory, loaded->result.generation, options.weights_only);
-  }
-  if (snapshots != nullptr) {
-    const std::uint64_t last = snapshots->last_push();
-    loaded->result.lost_pushes = last - std::min(last, loaded->result.pushes);
-  }
-  snapshots_.set_pushes(loaded->result.pushes);
+  remember(directory, loaded->result, options.weights_only);
   loaded->result.reset_residuals = residuals->refusal();
   if (ranks.rank() == 0) log_load(group_->log(), directory, loaded->result);
   return loaded->result;
@@ -386,10 +387,12 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
 /// Remembers a generation that is known to be whole. One with good weights may have damaged states,
 /// so it does not replace an older generation that is known as a whole; a newer one has been passed
 /// over.
-void StoreFiles::remember(const std::filesystem::path& directory, std::uint64_t generation,
+void StoreFiles::remember(const std::filesystem::path& directory, const LoadResult& loaded,
                           bool weights_only) {
+  snapshots_.set_pushes(loaded.pushes);
+  if (loaded.from_memory) return;
   std::uint64_t& good = good_[one_name_of(directory)];
-  if (!weights_only || good == 0 || good > generation) good = generation;
+  if (!weights_only || good == 0 || good > loaded.generation) good = loaded.generation;
 }
 
 void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "tutti/kvstore.hpp"
@@ -56,8 +57,12 @@ class StoreFiles {
                                       const Metadata& metadata);
   /// Returns when what save_async() has begun is on the disk. Errors: io, with which it failed.
   void finish_copy(Communicator& ranks);
+  std::optional<checkpoint::LoadedStore> read_newest(Communicator& ranks,
+                                                     const std::filesystem::path& directory,
+                                                     const LoadOptions& options,
+                                                     const std::string& owner);
   void log_save(const std::filesystem::path& directory, const checkpoint::Saved& saved);
-  void remember(const std::filesystem::path& directory, std::uint64_t generation,
+  void remember(const std::filesystem::path& directory, const LoadResult& loaded,
                 bool weights_only);
 
   const StoreState store_;
