@@ -54,7 +54,7 @@ remove_snapshots() {
 keep_errors() {
   local file=$TUTTI_SNAPSHOTS/errors
   trap '' INT TERM USR1 USR2
-  tee >(tail -n 5 >"$file.new" && mv -- "$file.new" "$file") >&2 || true
+  tee >(tail -n 5 >"$file.new" && mv -- "$file.new" "$file" 2>/dev/null) >&2 || true
 }
 
 # What the job that has ended wrote to standard error at last; it is there a moment later.
