@@ -20,13 +20,11 @@ bool sums_at_once(const FusedLayout& layout);
 /// Sums with the handshakes, as the first rank of each node makes them for its node. Requires that
 /// each node has one partial sum, and that the plan is the tree of nodes.
 ///
-///   whole   as in folding.hpp: a message has the sum of a subtree of the canonical tree, so the
-///   bits
-///           are those of the CombinePlan. Data with a single source is collected in the same way.
+///   whole   as in folding.hpp: a message has the sum of a subtree of the canonical tree, so
+///           the bits are those of the CombinePlan. Data with a single source is collected alike.
 ///
-///   halves  as in exchange_halving.cpp: in round r, node i and node i xor 2^r swap the halves of
-///   what
-///           they still sum, with their handshakes; on the way back they swap the totals
+///   halves  as in exchange_halving.cpp: in round r, node i and node i xor 2^r swap the halves
+///           of what they still sum, with their handshakes; on the way back they swap the totals
 ///
 /// A handshake stands for all nodes that its sender has heard of, and tells whether they agree. By
 /// halves, where N is a power of two, every node knows after log2 N rounds whether all agree, and

@@ -193,8 +193,8 @@ class TUTTI_API KVStore {
   /// checkpoint; else keys, shapes and dtypes must be the same. The optimizer must be set before,
   /// to one of the same name and options (see LoadOptions). The same compression, set before, on
   /// the same ranks takes the residuals, too; else they start at zero, which warning and result
-  /// say. Collective. Errors  io: no checkpoint, no permission, a later format; corrupt_file: every
-  /// generation is
+  /// say. Collective.
+  /// Errors  io: no checkpoint, no permission, a later format; corrupt_file: every generation is
   ///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options = {});
 

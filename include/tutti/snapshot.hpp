@@ -20,8 +20,7 @@ namespace tutti {
 /// being taken. With gradient compression the residuals of all ranks go to all nodes. Replicas are
 /// not compared first, as save() does; pushes have done so. Collective.
 /// Errors  out_of_memory, with the sizes; io; invalid_argument and mismatch as save(). The
-/// snapshots
-///         before stay, and the store goes on.
+///         snapshots before stay, and the store goes on.
 TUTTI_API void snapshot(KVStore& store, const std::filesystem::path& directory,
                         const Metadata& metadata = {});
 
