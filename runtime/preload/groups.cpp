@@ -91,8 +91,9 @@ void Groups::end() {
   changes().fetch_add(1, std::memory_order_release);
   for (const Served* served : all_) count(*served);
   collectives::StatisticsCollector& reported = world_->engine().statistics();
-  for (auto& [name, totals] : costs_) {
-    reported.totals_for(std::hash<std::string>()(name), [&] { return std::move(totals); });
+  for (auto& named : costs_) {
+    reported.totals_for(std::hash<std::string>()(named.first),
+                        [&] { return std::move(named.second); });
   }
   for (Served* served : all_) {
     if (served->own != MPI_COMM_NULL) served->group.reset();

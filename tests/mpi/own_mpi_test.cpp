@@ -54,7 +54,11 @@ namespace {
 int next_communicator() {
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_SELF, &copy);
+#if MPI_VERSION >= 5
+  const int number = MPI_Comm_toint(copy);
+#else
   const int number = MPI_Comm_c2f(copy);
+#endif
   MPI_Comm_free(&copy);
   return number;
 }

@@ -103,7 +103,7 @@ std::size_t count_between(int from, int to) {
 }
 
 /// Blocks of the kinds that some ranks give, or take, nothing of. Returns wrong elements.
-int move_blocks(Communicator& comm, int call, std::vector<std::pair<int, int>> blocks) {
+int move_blocks(Communicator& comm, int call, const std::vector<std::pair<int, int>>& blocks) {
   std::vector<float> input;
   for (const auto& [from, to] : blocks) {
     if (from != comm.rank()) continue;

@@ -57,7 +57,7 @@ struct Report {
 };
 
 void tell(int pipe, const Report& report) {
-  if (write(pipe, &report, sizeof report) != sizeof report) _exit(9);
+  if (::write(pipe, &report, sizeof report) != sizeof report) _exit(9);
 }
 
 enum Exit { kDone = 0, kLoadedAnother = 3 };
@@ -119,7 +119,7 @@ bool run_and_kill(const fs::path& folder, int last_step, int calls, Report& know
     REQUIRE(WIFEXITED(status));
     REQUIRE(WEXITSTATUS(status) == kDone);
   }
-  for (Report report; read(ends[0], &report, sizeof report) == sizeof report;) known = report;
+  for (Report report; ::read(ends[0], &report, sizeof report) == sizeof report;) known = report;
   close(ends[0]);
   return has_ended;
 }
