@@ -123,7 +123,8 @@ class Resume(programs.TrainingTest):
                               ranks=4)
         self.assertEqual(result.code, 0)
         self.assertRegex(result.err, r"^tutti: rank 0 \(host .+\): warning: loaded generation "
-                                     r"\d+ of \S+; its residuals of gradient compression are of "
+                                     r"\d+ of \S+, of push \d+ \(step \d+\); its "
+                                     r"residuals of gradient compression are of "
                                      r"2bit,threshold=2,leg=all on 2 ranks, this store's would be "
                                      r"of 2bit,threshold=2,leg=all on 4 ranks: they begin at "
                                      r"zero\n$")

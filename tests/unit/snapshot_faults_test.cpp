@@ -71,6 +71,10 @@ int train_to(const fs::path& folder, int last_step, const Report& known, int pip
   const bool is_late_enough = begun >= std::max(known.in_memory, known.on_disk);
   if (!is_late_enough || !found.damaged.empty() || !holds_step(kv, begun)) return kLoadedAnother;
   Report report = known;
+  if (begun > report.in_memory) {  // the job before was killed when it was about to tell of it
+    report.in_memory = begun;
+    tell(pipe, report);
+  }
   for (int step = begun + 1; step <= last_step; ++step) {
     kv.push({"a", "b"}, {Tensor::full({kElements}, step), Tensor::full({3}, step)});
     const tutti::Metadata metadata{{"step", std::to_string(step)}};
