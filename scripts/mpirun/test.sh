@@ -9,8 +9,8 @@
 #
 # The options of this script come first; all from the first other word on goes to ctest.
 # Without arguments of ctest it leaves out the tests labelled "thorough", which continuous
-# integration runs: those of 6 and 8 ranks but for the layout of ranks and groups, and what nvcc
-# has made of the kernels.
+# integration runs: those of 6 and 8 ranks but for the layout of ranks and groups, and single
+# entries that take half a minute and more.
 # --all: those, too.
 # --sanitizers: afterwards, ThreadSanitizer over the tests labelled "threads", AddressSanitizer and
 # UndefinedBehaviorSanitizer over the unit tests, the MPI tests of two ranks and some of three; with
