@@ -44,10 +44,16 @@ make_snapshots() {
   mv -- "$TUTTI_SNAPSHOTS/unlocked" "$TUTTI_SNAPSHOTS/lock"
 }
 
+# keep_errors() may give its file a name while the folder is emptied.
 remove_snapshots() {
-  local command=$TUTTI_SNAPSHOTS/remove
+  local command=$TUTTI_SNAPSHOTS/remove pause
   if [ -e "$command" ]; then timeout 30 bash "$command" </dev/null >/dev/null 2>&1 || true; fi
-  rm -rf -- "$TUTTI_SNAPSHOTS"
+  exec {pause}<> <(:)  # a read that nothing answers
+  for _ in {1..20}; do
+    if rm -rf -- "$TUTTI_SNAPSHOTS" 2>/dev/null; then return 0; fi
+    read -r -t 0.05 -u "$pause" _ || true
+  done
+  say "launch.sh: $TUTTI_SNAPSHOTS is left, which the next start removes."
 }
 
 # Passes standard error on, and keeps its end.
