@@ -133,7 +133,7 @@ std::vector<float> make_factors(Random& random, int rows, int factors) {
   return values;
 }
 
-/// The same on every rank: a function of the options alone.
+/// Makes the ratings from the options alone, so that all ranks have the same.
 Ratings make_ratings(const Options& options) {
   constexpr double kNoise = 0.1;  // that no factors explain
   Random random(static_cast<std::uint64_t>(options.seed));

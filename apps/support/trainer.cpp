@@ -124,7 +124,7 @@ bool Trainer::is_due() const {
   return total_steps() % every == 0;
 }
 
-/// Where to go on from what the store holds now. Collective.
+/// Returns the position from which a run with the store's present values goes on. Collective.
 tutti::Metadata Trainer::metadata() {
   Position everywhere = position_;
   world_.allreduce(tutti::view(&everywhere.loss, {1}));

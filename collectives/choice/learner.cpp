@@ -22,7 +22,7 @@ constexpr double kExpectedExcess = 0.5;
 constexpr int kCallsOfTrial = 2;
 // A path is dropped after a single trial that took this much longer than the best path.
 constexpr double kHopeless = 1.3;
-// It is also dropped if the median of kFewSamples trials is this much longer.
+// A path is also dropped if the median of kFewSamples trials is this much longer.
 constexpr double kSlower = 1.06;
 constexpr std::size_t kFewSamples = 3;
 // A path replaces the best one only if its time is below this multiple of the best.

@@ -51,7 +51,8 @@ class BlockStreams {
 
  private:
   struct Stream {
-    /// What comes first of it, and then; until begin_behind_kept(), all of its rank's blocks.
+    /// The stream's two stretches in their order; all of its rank's blocks before
+    /// begin_behind_kept().
     Range given[2];
     Range kept;
     bool keeps_one = false;  ///< block, which goes to nobody else

@@ -222,8 +222,8 @@ bool is_giver(const Call& call) {
   });
 }
 
-/// What others want of this rank's chunk. What it alone wants is not staged where it sums for
-/// itself.
+/// Stages what other ranks want of this rank's chunk. Elements that it alone wants are not staged
+/// if each rank sums for itself.
 void stage_chunk(Call& call, const Path& path, const StagedCall& staged, Range chunk,
                  std::size_t slot) {
   if (staged.streams == nullptr) {
@@ -257,8 +257,8 @@ void take_chunk(Call& call, const Path& path, const StagedCall& staged, std::siz
   }
 }
 
-/// What this rank keeps of its blocks is copied once, in as many parts as there are chunks, while
-/// the others' blocks are on their way.
+/// Copies a part of the blocks that this rank keeps. There are as many parts as chunks, so that
+/// they are copied while the others' blocks are on their way.
 void keep_blocks(Call& call, const Path& path, const StagedCall& staged, std::size_t index) {
   if (staged.streams == nullptr) return;
   const Range kept = staged.streams->kept(call.memory().local_rank);

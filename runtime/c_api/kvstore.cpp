@@ -112,7 +112,7 @@ tutti_kvstore* handle_of(KVStore store) {
   return new tutti_kvstore{.type = std::move(type), .store = std::move(store)};
 }
 
-/// What the calls that save take.
+/// The arguments of the calls that save, read and checked.
 struct SavedArguments {
   std::string directory;
   tutti::Metadata metadata;

@@ -34,8 +34,8 @@ class DiskWriter {
   [[nodiscard]] std::uint64_t held() const { return is_done() ? 0 : number_; }
   /// True once the copy has ended, or if there is none; waits for that, but not longer than this.
   [[nodiscard]] bool wait_for(std::chrono::duration<double> most) const;
-  /// What the last copy has saved; nothing if there is none that was not taken yet.
-  /// Errors  io: what it failed with.
+  /// Returns the result of the last copy, once; nothing if it was returned before, or if there was
+  /// no copy. Errors  io: the copy has failed.
   std::optional<Saved> take();
 
  private:

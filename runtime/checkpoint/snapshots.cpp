@@ -68,8 +68,8 @@ std::string host_name() {
 
 }  // namespace
 
-/// What the ranks of one node do, while other nodes do the same: after an error they do no more,
-/// but stay in step with the others until all agree.
+/// The steps of one node's ranks, which other nodes make at the same time. After an error the ranks
+/// skip further steps, and stay in step with the other nodes until all agree.
 class Snapshots::OnNode {
  public:
   template <class Body>
@@ -199,7 +199,7 @@ std::uint64_t Snapshots::take(const StoreContent& content, std::uint64_t held) {
 
 // --- loading ----------------------------------------------------------------------------------
 
-/// What the node's first rank has; nothing on the others.
+/// Returns the snapshots of this node on its first rank, and none on the others.
 std::vector<Snapshots::Found> Snapshots::found_here() const {
   std::vector<Found> found;
   if (!is_first()) return found;
@@ -230,7 +230,7 @@ std::vector<Snapshots::Found> Snapshots::newest_of_nodes(Found& newest) {
   return of_ranks;
 }
 
-/// What is damaged serves as memory for the next one.
+/// Gives up a damaged snapshot; its files serve as memory for the next one.
 void Snapshots::drop(std::uint64_t number) const {
   std::error_code ignored;  // then it is found once more, and passed over once more
   fs::rename(generations_.folder(number), generations_.partial(number), ignored);

@@ -48,8 +48,9 @@ FileSummary write_tensor_file(Communicator& ranks, const fs::path& path, const C
 
 class MemoryFiles;
 
-/// The same file in the memory of a node, whose ranks copy a share each. One that is there is
-/// written over. Collective over the node's ranks. Errors  agreed: out_of_memory, io.
+/// Writes the file that write_tensor_file() would, into the memory of a node, whose ranks copy a
+/// share each. An existing file is written over. Collective over the node's ranks. Errors  agreed:
+/// out_of_memory, io.
 FileSummary write_memory_file(Communicator& node, MemoryFiles& files, const fs::path& path,
                               const Content& content);
 

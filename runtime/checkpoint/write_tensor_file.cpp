@@ -95,7 +95,8 @@ std::string gather_digests(Communicator& ranks, std::vector<std::int64_t>& diges
   return text;
 }
 
-/// Where a file's data begin, which depends on the number of digests in its header, and its size.
+/// The offset at which a file's data begin, which depends on the number of digests in its header,
+/// and the file's size.
 struct Extent {
   std::uint64_t data_begin;
   std::uint64_t file_bytes;

@@ -29,7 +29,7 @@ class UserReductions {
  public:
   explicit UserReductions(std::shared_ptr<Group> group) : group_(std::move(group)) {}
 
-  /// The same as in Communicator. Collective.
+  /// The calls of Communicator with the same names. Collective.
   void allreduce(const ConstTensorView& input, const TensorView& output, const UserOp& op);
   void reduce(const ConstTensorView& input, const TensorView& output, int root, const UserOp& op);
   void reduce_scatter(const ConstTensorView& input, const TensorView& output, const UserOp& op);

@@ -67,8 +67,8 @@ std::optional<Launch> find(const Trace& trace, const Variable& variable) {
   return launch;
 }
 
-/// What torchrun, Ray and scripts of Slurm's tell each process that torch.distributed runs in. One
-/// process alone needs nobody.
+/// Reads the variables that torchrun, Ray and scripts of Slurm's give each process of
+/// torch.distributed. A process that is alone is no launch.
 std::optional<Launch> find_without_mpi(const Variable& variable) {
   const char* address = variable("MASTER_ADDR");
   const bool has_address = address != nullptr && *address != '\0';

@@ -82,7 +82,7 @@ int carry_out_by_mpi(const char* name, MPI_Comm comm, ByMpi by_mpi) {
   const auto describe = [&] { return std::string(name) + " on " + name_of(comm); };
   return carry_out_by_mpi(name, comm, 0, describe, by_mpi);
 }
-/// The same for a reduction that the engine cannot carry out.
+/// Carries out by MPI a reduction that the engine cannot carry out.
 template <class ByMpi>
 int reduce_by_mpi(const char* name, const Elements& all, MPI_Comm comm, ByMpi by_mpi) {
   const auto describe = [&] { return words(name, all.count, all.type, comm); };

@@ -89,7 +89,8 @@ class Groups {
   int key_ = MPI_KEYVAL_INVALID;
   std::mutex mutex_;
   std::set<Served*> all_;  ///< whose communicators have not been freed
-  /// What calls on others than MPI_COMM_WORLD have cost, by name, where reports ask for it.
+  /// The cost of calls on communicators other than MPI_COMM_WORLD, by the communicator's name, if
+  /// reports ask for it.
   std::map<std::string, collectives::CallTotals> costs_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the library takes has up to 2 GiB, so that its counts are ints. A count counts where MPI
-// reads it: others may be anything, on one rank alone. With the counts that are read, a call is
-// left to MPI on all ranks alike, because blocks have as many bytes on each.
+// The functions of MPI 4 with large counts. The library carries out calls of up to 2 GiB, whose
+// counts are ints. Only counts that MPI reads on this rank are looked at, since the others may have
+// any value. All ranks decide alike by them, because blocks have as many bytes on each rank.
 #include "runtime/preload/large.hpp"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ namespace {
 
 bool fits(MPI_Count count) { return count <= INT_MAX; }
 
-/// Of a count that fits, or that MPI does not read.
+/// Converts a count that fits, or that MPI does not read.
 int as_int(MPI_Count count) {
   return static_cast<int>(std::clamp(count, MPI_Count{-1}, MPI_Count{INT_MAX}));
 }

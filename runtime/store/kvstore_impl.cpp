@@ -392,7 +392,7 @@ void KVStore::Impl::snapshot(const std::filesystem::path& directory, const Metad
   files_.snapshot(directory, metadata);
 }
 
-/// Where none are taken, it is no call at all: asynchronous pushes go on.
+/// If no snapshots are taken, this does not count as a call, and asynchronous pushes go on.
 bool KVStore::Impl::snapshot_when_due(const std::filesystem::path& directory,
                                       const std::function<Metadata()>& metadata) {
   if (!files_.may_be_due()) return false;

@@ -16,8 +16,8 @@ name_snapshots() {
   export TUTTI_SNAPSHOTS TUTTI_SNAPSHOT_EVERY
 }
 
-# What a launch.sh that was killed has left: nobody holds its lock. Other folders are of stores,
-# which remove them alike.
+# Removes the folders of a launch.sh that was killed: nobody holds their lock. Stores make folders
+# with such names, too, and remove them in the same way.
 remove_left_snapshots() {
   local lock left
   for lock in /dev/shm/tutti-*/lock; do
@@ -63,7 +63,7 @@ keep_errors() {
   tee >(tail -n 5 >"$file.new" && mv -- "$file.new" "$file" 2>/dev/null) >&2 || true
 }
 
-# What the job that has ended wrote to standard error at last; it is there a moment later.
+# Prints the last lines that the job wrote to standard error; they are there a moment after its end.
 last_errors() {
   local file=$TUTTI_SNAPSHOTS/errors pause
   exec {pause}<> <(:)  # a read that nothing answers

@@ -89,7 +89,7 @@ FAULTS = {
                                     + " called barrier"]),
 }
 
-# Where the others' calls can be seen.
+# The faults of a job on one node, whose ranks see each other's calls.
 NODE_FAULTS = {
     **FAULTS,
     "creates": Fault({2}, "half the deadline", [

@@ -51,7 +51,7 @@ class Restarts(launcher.Folder):
     def test_without_the_option_there_is_one_start(self):
         self.assertEqual((self.run_with([2, 0]).code, self.starts()), (2, 1))
 
-    # What a node of the job leaves in memory; the number of the push comes from a list.
+    # Makes the files that a node of a job leaves in memory; the number of the push is from a list.
     PUSHES = ("[ ! -e $TUTTI_SNAPSHOTS/h.0 ] || touch {folder}/kept; "
               "mkdir -p $TUTTI_SNAPSHOTS/h.0/d; push=$(sed -n \"$(wc -l < {folder}/starts)p\" "
               "{folder}/pushes); printf \"\\\\x$push\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\" "

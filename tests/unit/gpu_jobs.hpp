@@ -122,7 +122,7 @@ struct TwoStores {
       kv->push(1, value);
     }
   }
-  /// What the push throws; empty for nothing.
+  /// Returns the text of the error that the push throws; empty if it throws none.
   std::string push_in_thread(tutti::KVStore& kv) const {
     std::string text;
     std::thread([&] {

@@ -50,7 +50,7 @@ bool holds_step(const KVStore& kv, int step) {
          std::ranges::all_of(kv.view("b").values<float>(), is_step);
 }
 
-/// What a job tells the test: which step is there for good, in memory or on the disk.
+/// The report of a job to the test: the last steps that are there for good.
 struct Report {
   int in_memory = 0;
   int on_disk = 0;

@@ -33,7 +33,8 @@ typedef struct tutti_load_options {
 TUTTI_API int tutti_kvstore_save(tutti_kvstore* kv, const char* directory,
                                  const tutti_metadata* metadata, int num_metadata);
 
-/// The same into the memory of every node, where a load finds it; see tutti/snapshot.hpp.
+/// Copies what a save writes into the memory of every node, where a load finds it; see
+/// tutti/snapshot.hpp.
 /// Collective.
 TUTTI_API int tutti_kvstore_snapshot(tutti_kvstore* kv, const char* directory,
                                      const tutti_metadata* metadata, int num_metadata);

@@ -38,7 +38,7 @@ struct DTypeTiles {
   std::uint32_t num_tiles = 0;
 };
 
-/// What has changed in the rows since the last launch.
+/// The parts of the rows that have changed since the last launch.
 enum class Change { none, inputs, all };
 
 /// The host's side of a table: cuts rows, and tells whether they are those of the last launch.

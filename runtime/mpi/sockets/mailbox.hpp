@@ -21,7 +21,7 @@ namespace tutti::mpi::sockets {
 constexpr int kAnyPeer = -1;
 constexpr int kAnyTagOfPeer = -1;
 
-/// What messages are told apart by, besides their sender.
+/// The communicator and tag of a message, by which it is matched besides its sender.
 struct Subject {
   std::uint64_t context = 0;  ///< of a communicator
   int tag = 0;

@@ -22,7 +22,7 @@
 
 namespace tutti::mpi::sockets {
 
-/// What a rank knows of another one.
+/// Another rank of the job, as this one knows it.
 struct Peer {
   pid_t process = 0;  ///< 0: its number means nothing to this process
   std::string mailbox;

@@ -220,7 +220,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
                });
 }
 
-/// What rank 0 alone says.
+/// Logs a save, on rank 0.
 void StoreFiles::log_save(const std::filesystem::path& directory, const checkpoint::Saved& saved) {
   const std::string text =
       "saved generation " + std::to_string(saved.generation) + " in " + directory.string();
@@ -309,7 +309,7 @@ void StoreFiles::finish_copy(Communicator& ranks) {
   });
 }
 
-/// Of the snapshots in the nodes' memory and the checkpoints on the disk.
+/// Reads the newest of the snapshots in the nodes' memory and the checkpoints on the disk.
 std::optional<checkpoint::LoadedStore> StoreFiles::read_newest(
     Communicator& ranks, const std::filesystem::path& directory, const LoadOptions& options,
     const std::string& owner) {

@@ -49,7 +49,8 @@ class StoreSnapshots {
 
   /// The snapshots for a directory. Collective. Errors  agreed: io.
   checkpoint::Snapshots& of(Communicator& ranks, const std::filesystem::path& directory);
-  /// The same, or null if there cannot be any. Collective.
+  /// The snapshots for a directory that load() may take, or null if there cannot be any.
+  /// Collective.
   checkpoint::Snapshots* to_load(Communicator& ranks, const std::filesystem::path& directory);
 
   [[nodiscard]] std::uint64_t pushes() const { return pushes_; }
