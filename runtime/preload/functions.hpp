@@ -6,153 +6,100 @@
 #include <cstdint>
 #include <mpi.h>
 
-/// X(name, parameters, arguments) for each function of C that MPI carries out, once the ranks have
-/// met where their waits are watched.
-#define TUTTI_WATCHED_C(X)                                                                     \
-  X(Gatherv,                                                                                   \
-    (const void* input, int given, MPI_Datatype given_type, void* output, const int* counts,   \
-     const int* places, MPI_Datatype type, int root, MPI_Comm comm),                           \
-    (input, given, given_type, output, counts, places, type, root, comm))                      \
-  X(Scatterv,                                                                                  \
-    (const void* input, const int* counts, const int* places, MPI_Datatype given_type,         \
-     void* output, int count, MPI_Datatype type, int root, MPI_Comm comm),                     \
-    (input, counts, places, given_type, output, count, type, root, comm))                      \
-  X(Alltoallv,                                                                                 \
-    (const void* input, const int* given, const int* given_places, MPI_Datatype given_type,    \
-     void* output, const int* counts, const int* places, MPI_Datatype type, MPI_Comm comm),    \
-    (input, given, given_places, given_type, output, counts, places, type, comm))              \
-  X(Alltoallw,                                                                                 \
-    (const void* input, const int* given, const int* given_places,                             \
-     const MPI_Datatype* given_types, void* output, const int* counts, const int* places,      \
-     const MPI_Datatype* types, MPI_Comm comm),                                                \
-    (input, given, given_places, given_types, output, counts, places, types, comm))            \
-  X(Scan,                                                                                      \
-    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
-    (input, output, count, type, op, comm))                                                    \
-  X(Exscan,                                                                                    \
-    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+// The functions of C, as X(name, parameters, arguments). Those of MPI 4 with large counts have the
+// same parameters, with other types of counts and displacements.
+
+/// The functions that MPI carries out, once the ranks have met where their waits are watched.
+#define TUTTI_WATCHED_OF(X, suffix, Count, Place)                                                \
+  X(Gatherv##suffix,                                                                             \
+    (const void* input, Count given, MPI_Datatype given_type, void* output, const Count* counts, \
+     const Place* places, MPI_Datatype type, int root, MPI_Comm comm),                           \
+    (input, given, given_type, output, counts, places, type, root, comm))                        \
+  X(Scatterv##suffix,                                                                            \
+    (const void* input, const Count* counts, const Place* places, MPI_Datatype given_type,       \
+     void* output, Count count, MPI_Datatype type, int root, MPI_Comm comm),                     \
+    (input, counts, places, given_type, output, count, type, root, comm))                        \
+  X(Alltoallv##suffix,                                                                           \
+    (const void* input, const Count* given, const Place* given_places, MPI_Datatype given_type,  \
+     void* output, const Count* counts, const Place* places, MPI_Datatype type, MPI_Comm comm),  \
+    (input, given, given_places, given_type, output, counts, places, type, comm))                \
+  X(Alltoallw##suffix,                                                                           \
+    (const void* input, const Count* given, const Place* given_places,                           \
+     const MPI_Datatype* given_types, void* output, const Count* counts, const Place* places,    \
+     const MPI_Datatype* types, MPI_Comm comm),                                                  \
+    (input, given, given_places, given_types, output, counts, places, types, comm))              \
+  X(Scan##suffix,                                                                                \
+    (const void* input, void* output, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+    (input, output, count, type, op, comm))                                                      \
+  X(Exscan##suffix,                                                                              \
+    (const void* input, void* output, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
     (input, output, count, type, op, comm))
 
-/// X(name, parameters, arguments) for each function of C whose counts are large, where MPI has
-/// them. The first list is of those that MPI carries out, as above.
+/// The functions that the library may carry out.
+#define TUTTI_TAKEN_OF(X, suffix, Count)                                                         \
+  X(Bcast##suffix, (void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm),      \
+    (buffer, count, type, root, comm))                                                           \
+  X(Reduce##suffix,                                                                              \
+    (const void* input, void* output, Count count, MPI_Datatype type, MPI_Op op, int root,       \
+     MPI_Comm comm),                                                                             \
+    (input, output, count, type, op, root, comm))                                                \
+  X(Allreduce##suffix,                                                                           \
+    (const void* input, void* output, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+    (input, output, count, type, op, comm))                                                      \
+  X(Reduce_scatter##suffix,                                                                      \
+    (const void* input, void* output, const Count* counts, MPI_Datatype type, MPI_Op op,         \
+     MPI_Comm comm),                                                                             \
+    (input, output, counts, type, op, comm))                                                     \
+  X(Reduce_scatter_block##suffix,                                                                \
+    (const void* input, void* output, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+    (input, output, count, type, op, comm))                                                      \
+  X(Allgather##suffix,                                                                           \
+    (const void* input, Count given, MPI_Datatype given_type, void* output, Count count,         \
+     MPI_Datatype type, MPI_Comm comm),                                                          \
+    (input, given, given_type, output, count, type, comm))                                       \
+  X(Gather##suffix,                                                                              \
+    (const void* input, Count given, MPI_Datatype given_type, void* output, Count count,         \
+     MPI_Datatype type, int root, MPI_Comm comm),                                                \
+    (input, given, given_type, output, count, type, root, comm))                                 \
+  X(Scatter##suffix,                                                                             \
+    (const void* input, Count given, MPI_Datatype given_type, void* output, Count count,         \
+     MPI_Datatype type, int root, MPI_Comm comm),                                                \
+    (input, given, given_type, output, count, type, root, comm))                                 \
+  X(Alltoall##suffix,                                                                            \
+    (const void* input, Count given, MPI_Datatype given_type, void* output, Count count,         \
+     MPI_Datatype type, MPI_Comm comm),                                                          \
+    (input, given, given_type, output, count, type, comm))
+
+/// Displacements are those of this rank, so calls with large ones are left to MPI.
+#define TUTTI_ALLGATHERV_OF(X, suffix, Count, Place)                                             \
+  X(Allgatherv##suffix,                                                                          \
+    (const void* input, Count given, MPI_Datatype given_type, void* output, const Count* counts, \
+     const Place* places, MPI_Datatype type, MPI_Comm comm),                                     \
+    (input, given, given_type, output, counts, places, type, comm))
+
 #if MPI_VERSION < 4
 #define TUTTI_WATCHED_LARGE(X)
 #define TUTTI_PRELOADED_LARGE(X)
 #else
-#define TUTTI_WATCHED_LARGE(X)                                                                     \
-  X(Allgatherv_c,                                                                                  \
-    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output,                    \
-     const MPI_Count* counts, const MPI_Aint* places, MPI_Datatype type, MPI_Comm comm),           \
-    (input, given, given_type, output, counts, places, type, comm))                                \
-  X(Gatherv_c,                                                                                     \
-    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output,                    \
-     const MPI_Count* counts, const MPI_Aint* places, MPI_Datatype type, int root, MPI_Comm comm), \
-    (input, given, given_type, output, counts, places, type, root, comm))                          \
-  X(Scatterv_c,                                                                                    \
-    (const void* input, const MPI_Count* counts, const MPI_Aint* places, MPI_Datatype given_type,  \
-     void* output, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm),                   \
-    (input, counts, places, given_type, output, count, type, root, comm))                          \
-  X(Alltoallv_c,                                                                                   \
-    (const void* input, const MPI_Count* given, const MPI_Aint* given_places,                      \
-     MPI_Datatype given_type, void* output, const MPI_Count* counts, const MPI_Aint* places,       \
-     MPI_Datatype type, MPI_Comm comm),                                                            \
-    (input, given, given_places, given_type, output, counts, places, type, comm))                  \
-  X(Alltoallw_c,                                                                                   \
-    (const void* input, const MPI_Count* given, const MPI_Aint* given_places,                      \
-     const MPI_Datatype* given_types, void* output, const MPI_Count* counts,                       \
-     const MPI_Aint* places, const MPI_Datatype* types, MPI_Comm comm),                            \
-    (input, given, given_places, given_types, output, counts, places, types, comm))                \
-  X(Scan_c,                                                                                        \
-    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,               \
-     MPI_Comm comm),                                                                               \
-    (input, output, count, type, op, comm))                                                        \
-  X(Exscan_c,                                                                                      \
-    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,               \
-     MPI_Comm comm),                                                                               \
-    (input, output, count, type, op, comm))
-#define TUTTI_PRELOADED_LARGE(X)                                                                 \
-  X(Bcast_c, (void* buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm),        \
-    (buffer, count, type, root, comm))                                                           \
-  X(Reduce_c,                                                                                    \
-    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op, int root,   \
-     MPI_Comm comm),                                                                             \
-    (input, output, count, type, op, root, comm))                                                \
-  X(Allreduce_c,                                                                                 \
-    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,             \
-     MPI_Comm comm),                                                                             \
-    (input, output, count, type, op, comm))                                                      \
-  X(Reduce_scatter_c,                                                                            \
-    (const void* input, void* output, const MPI_Count* counts, MPI_Datatype type, MPI_Op op,     \
-     MPI_Comm comm),                                                                             \
-    (input, output, counts, type, op, comm))                                                     \
-  X(Reduce_scatter_block_c,                                                                      \
-    (const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,             \
-     MPI_Comm comm),                                                                             \
-    (input, output, count, type, op, comm))                                                      \
-  X(Allgather_c,                                                                                 \
-    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output, MPI_Count count, \
-     MPI_Datatype type, MPI_Comm comm),                                                          \
-    (input, given, given_type, output, count, type, comm))                                       \
-  X(Gather_c,                                                                                    \
-    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output, MPI_Count count, \
-     MPI_Datatype type, int root, MPI_Comm comm),                                                \
-    (input, given, given_type, output, count, type, root, comm))                                 \
-  X(Scatter_c,                                                                                   \
-    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output, MPI_Count count, \
-     MPI_Datatype type, int root, MPI_Comm comm),                                                \
-    (input, given, given_type, output, count, type, root, comm))                                 \
-  X(Alltoall_c,                                                                                  \
-    (const void* input, MPI_Count given, MPI_Datatype given_type, void* output, MPI_Count count, \
-     MPI_Datatype type, MPI_Comm comm),                                                          \
-    (input, given, given_type, output, count, type, comm))
+#define TUTTI_WATCHED_LARGE(X)                    \
+  TUTTI_ALLGATHERV_OF(X, _c, MPI_Count, MPI_Aint) \
+  TUTTI_WATCHED_OF(X, _c, MPI_Count, MPI_Aint)
+#define TUTTI_PRELOADED_LARGE(X) TUTTI_TAKEN_OF(X, _c, MPI_Count)
 #endif
+#define TUTTI_WATCHED_C(X) TUTTI_WATCHED_OF(X, , int, int)
 
-/// X(name, parameters, arguments) for each function of C.
-#define TUTTI_PRELOADED_C(X)                                                                   \
-  TUTTI_WATCHED_LARGE(X)                                                                       \
-  TUTTI_PRELOADED_LARGE(X)                                                                     \
-  TUTTI_WATCHED_C(X)                                                                           \
-  X(Init, (int* argc, char*** argv), (argc, argv))                                             \
-  X(Init_thread, (int* argc, char*** argv, int required, int* provided),                       \
-    (argc, argv, required, provided))                                                          \
-  X(Finalize, (void), ())                                                                      \
-  X(Barrier, (MPI_Comm comm), (comm))                                                          \
-  X(Bcast, (void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm),              \
-    (buffer, count, type, root, comm))                                                         \
-  X(Reduce,                                                                                    \
-    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, int root,       \
-     MPI_Comm comm),                                                                           \
-    (input, output, count, type, op, root, comm))                                              \
-  X(Allreduce,                                                                                 \
-    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
-    (input, output, count, type, op, comm))                                                    \
-  X(Reduce_scatter,                                                                            \
-    (const void* input, void* output, const int* counts, MPI_Datatype type, MPI_Op op,         \
-     MPI_Comm comm),                                                                           \
-    (input, output, counts, type, op, comm))                                                   \
-  X(Reduce_scatter_block,                                                                      \
-    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
-    (input, output, count, type, op, comm))                                                    \
-  X(Allgather,                                                                                 \
-    (const void* input, int given, MPI_Datatype given_type, void* output, int count,           \
-     MPI_Datatype type, MPI_Comm comm),                                                        \
-    (input, given, given_type, output, count, type, comm))                                     \
-  X(Allgatherv,                                                                                \
-    (const void* input, int given, MPI_Datatype given_type, void* output, const int* counts,   \
-     const int* places, MPI_Datatype type, MPI_Comm comm),                                     \
-    (input, given, given_type, output, counts, places, type, comm))                            \
-  X(Gather,                                                                                    \
-    (const void* input, int given, MPI_Datatype given_type, void* output, int count,           \
-     MPI_Datatype type, int root, MPI_Comm comm),                                              \
-    (input, given, given_type, output, count, type, root, comm))                               \
-  X(Scatter,                                                                                   \
-    (const void* input, int given, MPI_Datatype given_type, void* output, int count,           \
-     MPI_Datatype type, int root, MPI_Comm comm),                                              \
-    (input, given, given_type, output, count, type, root, comm))                               \
-  X(Alltoall,                                                                                  \
-    (const void* input, int given, MPI_Datatype given_type, void* output, int count,           \
-     MPI_Datatype type, MPI_Comm comm),                                                        \
-    (input, given, given_type, output, count, type, comm))
+/// All functions of C.
+#define TUTTI_PRELOADED_C(X)                                             \
+  TUTTI_WATCHED_LARGE(X)                                                 \
+  TUTTI_PRELOADED_LARGE(X)                                               \
+  TUTTI_WATCHED_C(X)                                                     \
+  X(Init, (int* argc, char*** argv), (argc, argv))                       \
+  X(Init_thread, (int* argc, char*** argv, int required, int* provided), \
+    (argc, argv, required, provided))                                    \
+  X(Finalize, (void), ())                                                \
+  X(Barrier, (MPI_Comm comm), (comm))                                    \
+  TUTTI_TAKEN_OF(X, , int)                                               \
+  TUTTI_ALLGATHERV_OF(X, , int, int)
 
 /// X(name, NAME, parameters, arguments) for each of Fortran, whose arguments are addresses. Open
 /// MPI's call PMPI_*; those of other MPIs call MPI_*, which is taken already.
