@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds everything, and runs the tests.
 #
-#   scripts/mpirun/test.sh [--all] [--sanitizers] [--mpis] [--python] [--torch] [CTEST ARGUMENTS...]
+#   scripts/mpirun/test.sh [--all] [--sanitizers] [--mpis] [--python] [--torch] [--retry]
+#                          [CTEST ARGUMENTS...]
 #   scripts/mpirun/test.sh -L quick
 #   scripts/mpirun/test.sh -R '^store_test_np'
 #   scripts/mpirun/test.sh --clang [CTEST ARGUMENTS...]
@@ -18,6 +19,7 @@
 # --mpis: also a part of the MPI tests with Open MPI 5, MPICH 4, and MPICH 5 by the standard ABI,
 # where they can be had.
 # --python: also the package for Python, where nanobind, NumPy and pytest can be had.
+# --retry: a test that fails runs once more, alone, and is named at the end where it passes then.
 # --clang: nothing but a build of everything with clang 14, and its unit tests.
 # --torch: as --python, and also its parts for PyTorch, which is a download of some gigabytes.
 # shellcheck source-path=SCRIPTDIR source=common.sh
@@ -25,12 +27,28 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 # run_ctest PRESET ARGUMENTS...: two tests a processor, because jobs start and end by waiting.
 run_ctest() {
-  local preset=$1
+  local preset=$1 list=Testing/Temporary/LastTestsFailed.log ctest status=0 failed
   shift
-  (cd -- "$(build_folder "$preset")" && "${runner[@]}" ctest --output-on-failure \
-    --no-tests=error --parallel $((2 * $(usable_cpus))) "$@")
+  ctest=("${runner[@]}" ctest --output-on-failure --no-tests=error)
+  cd -- "$(build_folder "$preset")" || return
+  "${ctest[@]}" --parallel $((2 * $(usable_cpus))) "$@" || status=$?
+  if [ "$status" != 0 ] && [ "$with_retry" = yes ] && [ -s "$list" ]; then
+    failed=$(cut -d: -f2 "$list" | paste -sd ' ')
+    say "failed once: $failed; they run once more, each alone"
+    status=0
+    "${ctest[@]}" --rerun-failed || status=$?
+    if [ "$status" = 0 ]; then unsteady+=" $failed"; fi
+  fi
+  cd -- "$root" || return
+  return "$status"
 }
-runner=()
+runner=() unsteady=''
+
+# What passes at times is a defect, in the test or in what it tests.
+end() {
+  if [ -n "$unsteady" ]; then say "warning: passed at the second try alone:$unsteady"; fi
+  exit "$1"
+}
 
 # build_beside PRESET TARGETS...: a sanitizer's build, while the tests before it run, which mostly
 # wait: with the lowest priority above idle. What .ci/run does besides is idle, so that builds end
@@ -58,12 +76,14 @@ run_thread_sanitizer() {
 # package for Python is among the tests with two ranks, too. Three ranks where an odd number of them
 # lies in memory otherwise than two.
 run_address_sanitizer() {
+  local status=0
   local three='^(store|store_rows|communicator|messages|blocks|groups_mpi|layout|unreadable)'
   three+='_test_np3$'
   say "AddressSanitizer and UndefinedBehaviorSanitizer"
-  run_ctest asan -L unit "$@"
-  ASAN_OPTIONS=detect_leaks=0 run_ctest asan -R "_np2\$|$three" "$@"
-  if [ "${#python_target[@]}" != 0 ]; then run_ctest asan -R '^python$' "$@"; fi
+  run_ctest asan -L unit "$@" || status=$?
+  ASAN_OPTIONS=detect_leaks=0 run_ctest asan -R "_np2\$|$three" "$@" || status=$?
+  if [ "${#python_target[@]}" != 0 ]; then run_ctest asan -R '^python$' "$@" || status=$?; fi
+  return "$status"
 }
 
 # --- Python --------------------------------------------------------------------------------------
@@ -145,7 +165,7 @@ run_clang() {
 }
 
 show_help_if_asked "$@"
-with_all=no with_sanitizers=no with_mpis=no with_python=no with_clang=no torch=()
+with_all=no with_sanitizers=no with_mpis=no with_python=no with_clang=no with_retry=no torch=()
 python_target=()
 while [ $# != 0 ]; do
   case $1 in
@@ -154,6 +174,7 @@ while [ $# != 0 ]; do
     --mpis) with_mpis=yes ;;
     --python) with_python=yes ;;
     --clang) with_clang=yes ;;
+    --retry) with_retry=yes ;;
     --torch) with_python=yes torch=(torch expecttest) ;;
     *) break ;;
   esac
@@ -163,6 +184,11 @@ done
 # The release's tests; the sanitizers choose theirs.
 chosen=("$@")
 if [ "$with_all" = no ] && [ $# = 0 ]; then chosen=(-LE thorough); fi
+
+# MPIs keep folders by process id in it, and leave those of ranks that were killed to later jobs.
+TMPDIR=$(mktemp -d -t tutti-tests.XXXXXX)
+export TMPDIR
+trap 'rm -rf -- "$TMPDIR"' EXIT
 
 install_missing
 if [ "$with_clang" = yes ]; then
@@ -186,8 +212,9 @@ fi
 # Nothing goes on behind the caller's back, also after a failure: each builder is waited for.
 build release
 if [ "$with_sanitizers" = no ]; then
-  run_ctest release "${chosen[@]}"
-  exit
+  status=0
+  run_ctest release "${chosen[@]}" || status=$?
+  end "$status"
 fi
 status=0
 build_beside tsan thread_tests
@@ -199,4 +226,4 @@ wait "$tsan_builder" || status=$?
 if [ "$status" = 0 ]; then run_thread_sanitizer "$@" || status=$?; fi
 wait "$asan_builder" || status=$?
 if [ "$status" = 0 ]; then run_address_sanitizer "$@" || status=$?; fi
-exit "$status"
+end "$status"

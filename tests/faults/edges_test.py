@@ -143,14 +143,20 @@ OUTPUTS = ["TUTTI_TRACE", "TUTTI_STATISTICS", "TUTTI_PROMETHEUS", "checkpoint"]
 
 
 def run(program, environment, prefix=(), before=""):
-    """The end of a job of two ranks; each is a shell that does `before` first."""
+    """The end of a job of two ranks; each is a shell that does `before` first.
+
+    Its folder for temporary files is its own: ranks with "umask 777" leave folders there that
+    nobody can use, and Open MPI names them by mpirun's process id, which a later job may have.
+    """
     ranks = ["sh", "-c", f'{before}; exec "$@"', "sh", *program] if before else program
     exported = [word for name in environment for word in ("-x", name)]
     command = [*prefix, *MPIRUN, *exported, "-np", "2", *ranks]
-    return subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False,
-                          stdin=subprocess.DEVNULL,
-                          env={**os.environ, "TUTTI_TIMEOUT": str(DEADLINE_S),
-                               "TUTTI_LOG": "quiet", "PYTHONPATH": PACKAGE, **environment})
+    with tempfile.TemporaryDirectory(prefix="edges_test.", ignore_cleanup_errors=True) as folder:
+        return subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False,
+                              stdin=subprocess.DEVNULL,
+                              env={**os.environ, "TUTTI_TIMEOUT": str(DEADLINE_S),
+                                   "TUTTI_LOG": "quiet", "PYTHONPATH": PACKAGE,
+                                   "TMPDIR": folder, **environment})
 
 
 def said(done):
