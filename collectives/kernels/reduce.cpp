@@ -222,7 +222,7 @@ void reduce_by(const Kernels& kernels, const Reduction& reduction, SourceList so
   }
 }
 
-struct Choice {
+struct ChosenKernels {
   const Kernels* kernels;
   const char* name;
 };
@@ -236,7 +236,7 @@ const Kernels* kernels_of(Isa isa) noexcept {
   return &plain_kernels();
 }
 
-Choice choose() noexcept {
+ChosenKernels choose() noexcept {
   if (const Kernels* kernels = kernels_of(Isa::avx512)) return {kernels, "AVX-512"};
   if (const Kernels* kernels = kernels_of(Isa::avx2)) return {kernels, "AVX2"};
 #if defined(__aarch64__)
@@ -246,8 +246,8 @@ Choice choose() noexcept {
 #endif
 }
 
-const Choice& choice() noexcept {
-  static const Choice chosen = choose();
+const ChosenKernels& choice() noexcept {
+  static const ChosenKernels chosen = choose();
   return chosen;
 }
 

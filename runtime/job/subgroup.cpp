@@ -239,7 +239,7 @@ class Members {
 };
 
 /// The arguments of one rank in a split.
-struct Choice {
+struct SplitArguments {
   std::int32_t color;
   std::int32_t key;
   std::int32_t next_number;
@@ -252,8 +252,8 @@ std::shared_ptr<Group> split(Group& parent, int color, int key) {
       "split(color " + std::to_string(color) + ", key " + std::to_string(key) + ")";
   Drawing drawing(parent, what);
   const collectives::Topology& topology = parent.topology();
-  const Choice own{color, key, drawing.next()};
-  std::vector<Choice> all(static_cast<std::size_t>(topology.size));
+  const SplitArguments own{color, key, drawing.next()};
+  std::vector<SplitArguments> all(static_cast<std::size_t>(topology.size));
   const std::vector<Segment> segments = collectives::allgather_segments(
       topology.size, reinterpret_cast<const std::byte*>(&own),
       reinterpret_cast<std::byte*>(all.data()), sizeof own / sizeof(std::int32_t), DType::int32);

@@ -31,7 +31,7 @@ std::string without_plugin(const Surroundings& here, MpiAbi abi) {
 
 /// Returns the choice if the program has loaded an MPI. A process can have no other one, because
 /// two MPIs define the same names.
-Choice loaded_one(const Surroundings& here, std::optional<MpiAbi> wanted) {
+ChosenMpi loaded_one(const Surroundings& here, std::optional<MpiAbi> wanted) {
   const std::string loaded =
       here.loaded->version + (here.loaded->file.empty() ? "" : " (" + here.loaded->file + ")");
   const std::optional<MpiAbi> abi = abi_of(*here.loaded);
@@ -88,7 +88,7 @@ std::string short_version(const std::string& text) {
   return line;
 }
 
-Choice choose_mpi(const Surroundings& here) {
+ChosenMpi choose_mpi(const Surroundings& here) {
   const bool is_file = here.wanted.find('/') != std::string::npos;
   std::optional<MpiAbi> wanted;
   for (const MpiAbi abi : {MpiAbi::openmpi, MpiAbi::mpich, MpiAbi::standard}) {

@@ -28,7 +28,7 @@ struct Surroundings {
   std::string folder;             ///< the folder that is searched for plug-ins
 };
 
-struct Choice {
+struct ChosenMpi {
   MpiAbi abi = MpiAbi::openmpi;
   std::string library;       ///< the file to load; empty: the usual names
   bool may_be_none = false;  ///< a job of one rank, which needs no MPI
@@ -37,7 +37,7 @@ struct Choice {
 
 /// Chooses the MPI. Errors: invalid_argument, with the remedy: on this rank alone, except if the
 /// launcher's MPI has no plug-in, where all processes throw.
-Choice choose_mpi(const Surroundings& here);
+ChosenMpi choose_mpi(const Surroundings& here);
 
 /// Returns the kind of MPI of a library; nothing if it is not known. The same MPI may exist as two
 /// libraries, one with its own ABI, and one with the standard ABI.

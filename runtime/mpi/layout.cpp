@@ -16,12 +16,12 @@ namespace {
 
 using collectives::Nodes;
 
-/// The beginning of a node's part of the table as it is sent; a Place for each of its ranks
+/// The beginning of a node's part of the table as it is sent; a RankOnHost for each of its ranks
 /// follows.
 struct NodeCard {
   char host[sizeof RankInfo::host];
 };
-struct Place {
+struct RankOnHost {
   std::int64_t process;
   std::int32_t rank;
   std::int32_t unused = 0;
@@ -95,11 +95,11 @@ std::optional<Nodes> find_rule(EarlyCollectives& ranks, const std::vector<int>& 
 std::vector<std::byte> card_of_node(const HostRanks& host, const std::vector<std::size_t>& node) {
   NodeCard card{};
   std::memcpy(card.host, host.self().host, sizeof card.host);
-  std::vector<std::byte> bytes(sizeof card + node.size() * sizeof(Place));
+  std::vector<std::byte> bytes(sizeof card + node.size() * sizeof(RankOnHost));
   std::memcpy(bytes.data(), &card, sizeof card);
   std::byte* to = bytes.data() + sizeof card;
   for (const std::size_t place : node) {
-    const Place one{host.infos[place].process, host.infos[place].rank};
+    const RankOnHost one{host.infos[place].process, host.infos[place].rank};
     std::memcpy(to, &one, sizeof one);
     to += sizeof one;
   }
@@ -117,8 +117,8 @@ std::vector<std::byte> table_of(const std::vector<std::vector<std::byte>>& cards
     const std::uint64_t begin = hosts.size();
     hosts += reinterpret_cast<const char*>(card.data());
     hosts += '\0';
-    for (std::size_t at = sizeof(NodeCard); at < card.size(); at += sizeof(Place)) {
-      Place place;
+    for (std::size_t at = sizeof(NodeCard); at < card.size(); at += sizeof(RankOnHost)) {
+      RankOnHost place;
       std::memcpy(&place, card.data() + at, sizeof place);
       named[static_cast<std::size_t>(place.rank)] = {place.process, begin};
       ranks.push_back(place.rank);

@@ -160,7 +160,7 @@ void warn_of_another_one(const std::string& file, const std::vector<std::string>
 
 /// Loads the library. If the program has loaded it already, makes it visible to the plug-in.
 /// Returns an error, or an empty text.
-std::string open_library(const Choice& choice, bool looks_at_launcher) {
+std::string open_library(const ChosenMpi& choice, bool looks_at_launcher) {
   const std::vector<std::string> expected =
       looks_at_launcher ? files_of_launcher(choice.abi) : std::vector<std::string>();
   if (!choice.library.empty()) {
@@ -252,7 +252,7 @@ Opened open_mpi(const std::string& wanted, bool looks_at_launcher) {
                     " (" + here.loaded->file + "), and cannot have two MPIs; unset TUTTI_MPI");
   }
   if (is_file && !here.loaded) here.loaded = open_file(wanted);
-  Choice choice = choose_mpi(here);
+  ChosenMpi choice = choose_mpi(here);
   if (here.plugins.empty()) {
     return {nullptr, "", "there is no plug-in for any MPI in " + folder.string()};
   }

@@ -11,7 +11,7 @@
 using tutti::Error;
 using tutti::ErrorScope;
 using tutti::MpiAbi;
-using tutti::mpi::Choice;
+using tutti::mpi::ChosenMpi;
 using tutti::mpi::Surroundings;
 
 namespace {
@@ -34,7 +34,7 @@ tutti::Launch launch_of(const char* mpi, int size, int rank = 0) {
 }
 
 bool takes(const Surroundings& here, MpiAbi abi, bool may_be_none) {
-  const Choice choice = choose_mpi(here);
+  const ChosenMpi choice = choose_mpi(here);
   return choice.abi == abi && choice.may_be_none == may_be_none;
 }
 

@@ -89,18 +89,18 @@ std::size_t SparsePush::count_of(int rank, std::size_t item) const {
   return static_cast<std::size_t>(counts_[static_cast<std::size_t>(rank) * items_.size() + item]);
 }
 
-const SparsePush::Place& SparsePush::place_of(int rank, std::size_t item) const {
-  return places_[static_cast<std::size_t>(rank) * items_.size() + item];
+const SparsePush::Offsets& SparsePush::offsets_of(int rank, std::size_t item) const {
+  return offsets_[static_cast<std::size_t>(rank) * items_.size() + item];
 }
 
-/// Lays out a rank's keys: appends the places of their ids and rows, and returns the bytes that
+/// Lays out a rank's keys: appends the offsets of their ids and rows, and returns the bytes that
 /// they take.
 std::size_t SparsePush::lay_out(int rank) {
   std::size_t end = 0;
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const std::size_t count = count_of(rank, i);
     const std::size_t rows = aligned(end + count * sizeof(std::int64_t), kAlignment);
-    places_.push_back({end, rows});
+    offsets_.push_back({end, rows});
     end = aligned(rows + count * RowFormat(*entries_[i]).bytes(), kAlignment);
   }
   return end;
@@ -114,8 +114,8 @@ void SparsePush::pack() {
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const RowFormat format(*entries_[i]);
     RowSum sum(format, 1);
-    auto* ids = reinterpret_cast<std::int64_t*>(mine + place_of(self, i).ids);
-    std::byte* to = mine + place_of(self, i).rows;
+    auto* ids = reinterpret_cast<std::int64_t*>(mine + offsets_of(self, i).ids);
+    std::byte* to = mine + offsets_of(self, i).rows;
     for_each_id(items_[i].found, [&](std::span<const FoundRow> rows) {
       *ids++ = rows.front().id;
       sum.of_occurrences(rows, to);
@@ -125,7 +125,7 @@ void SparsePush::pack() {
 }
 
 void SparsePush::prepare() {
-  places_.clear();
+  offsets_.clear();
   bounds_ = {0};
   for (int rank = 0; rank < group_.topology().size; ++rank) {
     bounds_.push_back(bounds_.back() + lay_out(rank));
@@ -191,10 +191,10 @@ void SparsePush::update_key(std::size_t item) {
   std::vector<std::size_t> bounds = {0};
   for (int rank = 0; rank < group_.topology().size; ++rank) {
     const std::byte* theirs = all_->bytes() + bounds_[static_cast<std::size_t>(rank)];
-    const Place& place = place_of(rank, item);
-    const auto* ids = reinterpret_cast<const std::int64_t*>(theirs + place.ids);
+    const Offsets& offsets = offsets_of(rank, item);
+    const auto* ids = reinterpret_cast<const std::int64_t*>(theirs + offsets.ids);
     for (std::size_t i = 0; i < count_of(rank, item); ++i) {
-      merged_.push_back({ids[i], rank, theirs + place.rows + i * bytes});
+      merged_.push_back({ids[i], rank, theirs + offsets.rows + i * bytes});
     }
     bounds.push_back(merged_.size());
   }

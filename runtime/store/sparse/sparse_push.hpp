@@ -73,7 +73,7 @@ class SparsePush {
     std::vector<FoundRow> found;  ///< this rank's rows, sorted
   };
   /// The offsets of one key's ids and rows in a rank's bytes.
-  struct Place {
+  struct Offsets {
     std::size_t ids;
     std::size_t rows;
   };
@@ -86,7 +86,7 @@ class SparsePush {
   void update_key(std::size_t item);
   void heal();
   [[nodiscard]] std::size_t count_of(int rank, std::size_t item) const;
-  [[nodiscard]] const Place& place_of(int rank, std::size_t item) const;
+  [[nodiscard]] const Offsets& offsets_of(int rank, std::size_t item) const;
 
   Group& group_;
   KeyTable& table_;
@@ -97,7 +97,7 @@ class SparsePush {
   std::vector<Entry*> entries_;       ///< items_[i].entry
   std::vector<std::int64_t> own_;     ///< this rank's counts
   std::vector<std::int64_t> counts_;  ///< all ranks' counts, rank by rank
-  std::vector<Place> places_;         ///< the places of their ids and rows, in the same order
+  std::vector<Offsets> offsets_;      ///< the offsets of their ids and rows, in the same order
   std::vector<std::size_t> bounds_;   ///< offset of each rank's bytes in all_, and of their end
   std::optional<Tensor> mine_;        ///< this rank's rows; in the arena, like all_
   std::optional<Tensor> all_;
