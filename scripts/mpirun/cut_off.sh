@@ -6,12 +6,13 @@
 
 lost_host=205  # as mpirun ends where it sees by itself that a host is lost
 
+children_of() { cat "/proc/$1/task/"*/children 2>/dev/null || true; }
+
 # has_ranks LAUNCHER: a rank that it has started on this host runs. Its other children are the ways
 # to other hosts.
 has_ranks() {
-  local child children
-  read -ra children < <(cat "/proc/$1/task/"*/children 2>/dev/null) || true
-  for child in "${children[@]}"; do
+  local child
+  for child in $(children_of "$1"); do
     if tr '\0' '\n' 2>/dev/null <"/proc/$child/environ" |
       grep -q '^\(OMPI_COMM_WORLD_RANK\|PMIX_RANK\)='; then
       return 0
@@ -37,9 +38,11 @@ unanswered() {
 
 # end_if_cut_off LAUNCHER GRACE: waits until all ranks of this host have ended, and ends the
 # launcher if one and the same connection has had no answer for GRACE seconds since: then it ends
-# with lost_host, and else with 0.
+# with lost_host, and else with 0. Where hosts can be asked, 2 s and a host that does not answer the
+# question either are enough.
 end_if_cut_off() {
-  local launcher=$1 grace=$2 waits now begun=no since=$SECONDS
+  local launcher=$1 grace=$2 waits now begun=no since=$SECONDS first=$2
+  if can_ask_hosts && [ "$grace" -gt 2 ]; then first=2; fi
   local pause
   exec {pause}<> <(:)  # a read that nothing answers: unlike `sleep`, no process is left
   waits=''
@@ -56,12 +59,15 @@ end_if_cut_off() {
     else
       waits=$(comm -12 <(sort <<<"$waits") <(sort <<<"$now"))
     fi
-    if [ -n "$waits" ] && [ $((SECONDS - since)) -ge "$grace" ]; then
+    if [ -z "$waits" ] || [ $((SECONDS - since)) -lt "$first" ]; then continue; fi
+    if [ "$first" != "$grace" ] && all_hosts_answer; then first=$grace; fi
+    if [ $((SECONDS - since)) -ge "$first" ]; then
       say "launch.sh: all ranks of this host have ended, and another host has not answered the" \
-        "launcher for $grace s: the launcher is ended, too."
+        "launcher for $((SECONDS - since)) s: the launcher is ended, too."
       trap '' TERM  # launch.sh ends this watch as soon as the launcher has ended
       # After SIGTERM it would ask the lost host first; Open MPI 4.1.4 was seen to crash then.
-      kill -KILL "$launcher" 2>/dev/null || true
+      # shellcheck disable=SC2046
+      kill -KILL "$launcher" $(children_of "$launcher") 2>/dev/null || true
       exit "$lost_host"
     fi
   done

@@ -147,6 +147,7 @@ not_spelt() {
 spell_openmpi() {
   if [ "$allow_root" = yes ]; then options+=(--allow-run-as-root); fi
   if [ -n "$hostfile" ]; then options+=(--hostfile "$hostfile"); fi
+  if [ -n "$hosts" ]; then options+=(--host "$hosts"); fi
   if [ -n "$ranks" ]; then options+=(-np "$ranks"); fi
   if [ "$oversubscribe" = yes ]; then
     if [ "$version" -le 4 ]; then

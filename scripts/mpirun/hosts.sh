@@ -43,9 +43,13 @@ on_host() {
 }
 
 if [ "${1:-}" = --remote-shell ]; then
-  address=$2
+  index=$((${2##*.} - 1))
+  if [ -z "$(ip -n "$HOSTS_PREFIX-switch" link show "port$index" up)" ]; then
+    say "hosts.sh: no route to host $2"
+    exit 255
+  fi
   shift 2
-  on_host "$HOSTS_PREFIX-h$((${address##*.} - 1))" sh -c "$*"
+  on_host "$HOSTS_PREFIX-h$index" sh -c "$*"
 fi
 
 # --- the arguments -------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ source "$folder/preload.sh"
 source "$folder/cut_off.sh"
 # shellcheck source=snapshots.sh
 source "$folder/snapshots.sh"
+# shellcheck source=lost_hosts.sh
+source "$folder/lost_hosts.sh"
 
 # A batch system may warn a job that has not begun yet: a signal that comes before is kept.
 stopped=no warned=no job='' early=''
@@ -55,6 +57,8 @@ usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENT
   --snapshot-every S  keep a snapshot of at most about S seconds ago in the memory of each host,
                       from which a job that is started again goes on; for programs that call
                       snapshot_when_due() and load() (train-fashion-mnist does)
+  --spares K          the last K hosts of the list have no ranks until another host is lost
+  --min-ranks M       with too few hosts left, start again with fewer ranks, but at least M
   --requeue-exit N    end with N instead of 75, for batch systems that requeue on their own code
   --mpi-program       PROGRAM knows MPI alone: its collectives become this library's
   --dry-run           print the launcher's command and end
@@ -82,6 +86,7 @@ usage() {
 
 ranks='' c_value='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no mpi_program=no
 snapshot_every=''    # seconds
+spares='' min_ranks=''
 counted=no         # an option of mpirun's says how many ranks: per node, per socket, ...
 slots_said=no      # the user says where ranks go, or whether they may take turns
 binding_said=no    # the user says what they are bound to, or does by where they go
@@ -147,6 +152,8 @@ while [ $# != 0 ]; do
     --gpus) gpus=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
     --max-restarts) number "$1" "${2:-}" 0; max_restarts=$2; shift 2 ;;
     --snapshot-every) seconds "$1" "${2:-}"; snapshot_every=$2; shift 2 ;;
+    --spares) number "$1" "${2:-}" 1; spares=$2; shift 2 ;;
+    --min-ranks) number "$1" "${2:-}" 1; min_ranks=$2; shift 2 ;;
     --requeue-exit) number "$1" "${2:-}" 1; requeue_exit=$2; shift 2 ;;
     --dry-run) dry_run=yes; shift ;;
     --mpi-program) mpi_program=yes; shift ;;
@@ -198,6 +205,11 @@ if [ -n "$snapshot_every" ]; then
 fi
 choose_forwarding
 program=("$@")
+if [ "$max_restarts" != 0 ]; then
+  choose_spares
+elif [ -n "$spares$min_ranks" ]; then
+  usage "--spares and --min-ranks need --max-restarts: they are for new starts"
+fi
 spell_options
 choose_gpus
 if [ "$mpi_program" = yes ]; then choose_preload; fi
@@ -221,7 +233,7 @@ trap 'forward INT' INT
 if [ -n "$snapshot_every" ]; then
   remove_left_snapshots
   make_snapshots
-  trap remove_snapshots EXIT
+  trap 'forget_snapshots "${lost_hosts[@]}"; remove_snapshots' EXIT
 fi
 
 # Runs the command; its exit code is in `status`. `wait` also returns when a signal was forwarded.
@@ -280,4 +292,11 @@ for ((restart = 0;; ++restart)); do
     exit "$status"
   fi
   say "launch.sh: the job ended with $status; restart $((restart + 1)) of $max_restarts."
+  leave_out_lost_hosts || exit "$status"
+  if [ -n "$hosts" ] && [ "$dialect" = openmpi ]; then
+    options=()
+    spell_options
+    command=("$mpirun" "${options[@]}" "${passed[@]}" "${program[@]}")
+    if [ -n "$snapshot_every" ]; then write_removal; fi
+  fi
 done

@@ -37,11 +37,15 @@ make_snapshots() {
   (umask 077 && mkdir -- "$TUTTI_SNAPSHOTS") || fail "cannot make $TUTTI_SNAPSHOTS"
   exec 7>"$TUTTI_SNAPSHOTS/unlocked"
   flock 7
+  write_removal
+  mv -- "$TUTTI_SNAPSHOTS/unlocked" "$TUTTI_SNAPSHOTS/lock"
+}
+
+write_removal() {
   if has_allocation; then
     quoted "$mpirun" "${options[@]}" "${passed[@]}" rm -rf -- "$TUTTI_SNAPSHOTS" \
       >"$TUTTI_SNAPSHOTS/remove"
   fi
-  mv -- "$TUTTI_SNAPSHOTS/unlocked" "$TUTTI_SNAPSHOTS/lock"
 }
 
 # keep_errors() may give its file a name while the folder is emptied.

@@ -67,6 +67,7 @@ class Pbs(launcher.Folder):
             self.assertRegex(result.out, "job 7.server on n1 n2 \n.* job 7.server ended with 0\n$")
             command = (self.folder / "command").read_text(encoding="utf-8").splitlines()[-1]
             self.assertRegex(command, f"^--hostfile {self.nodes} -x TUTTI_TIMEOUT "
+                                      "-x LAUNCH_JOB=[0-9a-f]+ "
                                       f"(/.*/)?{binder}/.*/my-program --checkpoint-dir run")
             self.assertEqual(self.submitted(), "")
 

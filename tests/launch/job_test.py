@@ -18,6 +18,16 @@ from launcher import launch, newest, weights
 TRAIN = programs.program("train-fashion-mnist")
 
 
+def training(folder, directory, epochs=4):
+    data = folder / "data"
+    if not data.exists():
+        data.mkdir()
+        programs.write_data(data)
+    return [TRAIN, "--data", str(data), "--epochs", str(epochs), "--batch-size", "64", "--hidden",
+            "32,16", "--checkpoint-every", "4", "--resume", "auto", "--checkpoint-dir",
+            str(directory)]
+
+
 class Job(launcher.Folder):
     def test_programs_run_on_the_ranks_that_were_asked_for(self):
         for ranks in (1, 2, 4):
@@ -56,13 +66,24 @@ class Job(launcher.Folder):
         self.assertEqual(sorted(result.out.split()), ["0:0", "1:1", "2:0"])
 
     def train(self, directory):
-        data = self.folder / "data"
-        if not data.exists():
-            data.mkdir()
-            programs.write_data(data)
-        return ["-np", "2", TRAIN, "--data", str(data), "--epochs", "4", "--batch-size", "64",
-                "--hidden", "32,16", "--checkpoint-every", "4", "--resume", "auto",
-                "--checkpoint-dir", str(directory)]
+        return ["-np", "2", *training(self.folder, directory)]
+
+    def test_a_rank_that_outlives_its_launcher_is_ended_before_the_next_start(self):
+        script = self.script("outlive", f'cd {self.folder}\n' + """
+            if [ -e again ]; then ! grep -qs . /proc/$(cat old)/environ; exit; fi
+            if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then
+              trap "" HUP  # which comes to a stopped process whose parent ends
+              echo $$ >new; mv new old
+              kill -STOP $$
+              exec sleep 600
+            fi
+            until [ -e old ]; do sleep 0.02; done
+            touch again
+            kill -KILL $PPID
+            """)
+        result = launch("--max-restarts", 1, "-np", 2, script)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("launch.sh: the job ended with 137; restart 1 of 1.", result.err)
 
     def test_a_job_with_a_killed_rank_is_started_again_and_ends_with_the_same_bits(self):
         whole, killed = self.folder / "whole", self.folder / "killed"
@@ -191,6 +212,37 @@ class Hosts(launcher.Folder):
                               "-x", "HOSTS_PREFIX", script, TUTTI_GRACE="5")
         self.assertEqual(done.returncode, 205, done.stderr)
         self.assertIn("another host has not answered the launcher for 5 s", done.stderr)
+
+    def test_a_job_goes_on_without_a_host_that_is_lost(self):
+        """Its link goes down and its processes are killed. With a spare the bits are the same."""
+        lose = self.script("lose", """
+            lose() {
+              until ls -d "$TUTTI_SNAPSHOTS"/*/*/generation-5; do :; done
+              touch $0.lost
+              ip -n "$HOSTS_PREFIX-switch" link set port1 down
+              kill -KILL $(ip netns pids "$HOSTS_PREFIX-h1")
+            } >/dev/null 2>&1
+            if [ "$(hostname)" = h1 ] && [ ! -e $0.lost ]; then lose & fi
+            exec "$@"
+            """)
+        whole = self.folder / "whole"
+        settings = {"TUTTI_REPRODUCIBLE": "1", "TUTTI_TIMEOUT": "10"}
+        result = launch("-np", 2, *training(self.folder, whole, epochs=20), **settings)
+        self.assertEqual(result.code, 0, result.err)
+        for hosts, option, said in (("3", "--spares", "2 of 2 ranks start on .*:1,.*:1"),
+                                    ("2", "--min-ranks", "1 of 2 ranks start on .*:1")):
+            with self.subTest(option=option):
+                directory = self.folder / option
+                Path(f"{lose}.lost").unlink(missing_ok=True)
+                done = self.run_hosts(hosts, "--", launcher.LAUNCH, "--max-restarts", 1,
+                                      "--snapshot-every", "0.001", option, 1, "-x", "HOSTS_PREFIX",
+                                      lose, *training(self.folder, directory, epochs=20),
+                                      **settings)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stderr, rf"[\d.]+ did not answer: {said}\.\n")
+                self.assertRegex(done.stdout, "going on from snapshot [0-9]+ in the nodes' memory")
+                if option == "--spares":
+                    self.assertEqual(weights(directory), weights(whole))
 
     def test_fast_links_let_more_through_at_once(self):
         for rate, kib in [("100mbit", 32), ("1gbit", 32), ("10gbit", 122)]:
