@@ -286,6 +286,11 @@ build_reason() {
 
 release_options=() asan_options=()  # of cmake, when these builds are configured
 
+# Without a GPU here, kernels are compiled to PTX alone, which a GPU's driver translates when a
+# program first starts: 13 s for the longest source, and 33 s for three GPUs' machine code.
+has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
+[ -n "${CUDAARCHS:-}" ] || has_gpu || export CUDAARCHS=75-virtual
+
 # mib_of_build PRESET NUMBER_OF_TARGETS: all there is takes gigabytes. A folder in which a build has
 # begun needs little more.
 mib_of_build() {
