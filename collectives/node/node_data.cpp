@@ -446,6 +446,7 @@ void NodeData::reduce_payloads_to_self() {
   alignas(FusedLayout::kAlignment) std::byte scratch[kScratchBytes];
   for_each_range(kScratchBytes, [&](Range range) {
     call_.layout.for_each_part(range, [&](const FusedLayout::Part& part) {
+      if (!call_.is_destination(call_.segment(part))) return;
       gather_payloads(part, 0, call_.memory.size());
       reduce_part_to_self(part, call_.to_output(part.segment), sources_, scratch,
                           WritePolicy::cached);

@@ -45,8 +45,7 @@ bool TinyCall::fits(std::span<const Segment> segments) noexcept {
 bool TinyCall::sums_one_segment() const {
   const auto segments = call_.layout.segments();
   return segments.size() == 1 && segments.front().source == kEveryRank &&
-         segments.front().destination == kEveryRank && segments.front().second_output == nullptr &&
-         call_.operation->consumer == nullptr;
+         segments.front().second_output == nullptr && call_.operation->consumer == nullptr;
 }
 
 /// Copies without the kernels, because calling them would take longer than copying so few bytes.
@@ -73,8 +72,9 @@ bool TinyCall::reduce_to_self() {
     return true;
   }
   if (!sums_one_segment()) return false;
-  call_.turn_to(Activity::reduce);
   const Segment& only = call_.layout.segments().front();
+  if (!call_.is_destination(only)) return true;
+  call_.turn_to(Activity::reduce);
   for (int peer = 0; peer < call_.memory.size(); ++peer) {
     sources_[peer] =
         peer == call_.memory.local_rank ? only.input : call_.line(peer).directory.tiny_payload;

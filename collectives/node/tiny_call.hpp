@@ -29,8 +29,8 @@ class TinyCall {
   [[nodiscard]] std::size_t offset_of(std::size_t segment) const { return offsets_[segment]; }
 
   /// Completes the call from the announcements, if it is one of the simple kinds that are most
-  /// common: one sum, into one output, on every rank; or blocks to copy. Returns false, having done
-  /// nothing, if it is not.
+  /// common: one sum, into one output, on every rank or on one; or blocks to copy. Returns false,
+  /// having done nothing, if it is not.
   [[nodiscard]] bool reduce_to_self();
 
  private:
