@@ -18,25 +18,31 @@ preload_library() {
 }
 
 # A static program loads nothing, and says nothing of that.
-warn_of_static() {  # PROGRAM
+warn_of_static() {  # PROGRAM WHO
   local file
   file=$(type -P -- "$1") || return 0
   [ "$(head -c 4 -- "$file" | tail -c 3)" = ELF ] || return 0
   if LC_ALL=C ldd "$file" 2>&1 | grep -qE 'statically linked|not a dynamic executable'; then
-    say "launch.sh: warning: --mpi-program: $1 is linked statically and cannot load a library;" \
-      "its own MPI carries out its collectives"
+    say "$2: warning: $1 is linked statically and cannot load a library; its own MPI carries out" \
+      "its collectives"
   fi
+}
+
+# require_preload WORD...: sets `preloaded` to the library for the MPI of the first program among
+# these words or, where they name none, of the launcher.
+require_preload() {
+  local family
+  family=$(mpi_of_program "$@")
+  family=${family:-$(family_of "$dialect")}
+  preloaded=$(preload_library "${family:-openmpi}")
+  [ -n "$preloaded" ] || fail "there is no libtutti_mpi_${family:-openmpi}.so in build/runtime/," \
+    "nor where this script is installed; build or install Tutti for that MPI"
 }
 
 # Puts the library in front of `program`: launchers differ in how they pass variables on, and are
 # not to load it themselves.
 choose_preload() {
-  local family library
-  warn_of_static "${program[0]}"
-  family=$(mpi_of_program "${program[@]}")
-  family=${family:-$(family_of "$dialect")}
-  library=$(preload_library "${family:-openmpi}")
-  [ -n "$library" ] || fail "--mpi-program: there is no libtutti_mpi_${family:-openmpi}.so in" \
-    "build/runtime/, nor where this script is installed; build or install Tutti for that MPI"
-  program=(env "LD_PRELOAD=$library${LD_PRELOAD:+:$LD_PRELOAD}" "${program[@]}")
+  warn_of_static "${program[0]}" "launch.sh: --mpi-program"
+  require_preload "${program[@]}"
+  program=(env "LD_PRELOAD=$preloaded${LD_PRELOAD:+:$LD_PRELOAD}" "${program[@]}")
 }

@@ -80,6 +80,13 @@ class Results(unittest.TestCase):
         else:
             self.assertIn("--mpi-program: there is no libtutti_mpi_", shown.stderr)
 
+    def test_launchers_may_load_it_too(self):
+        done = subprocess.run([*MPIRUN, "-np", "2", PROGRAMS / "preload_program"], text=True,
+                              env={**os.environ, "LD_PRELOAD": LIBRARY, "TUTTI_STATISTICS": "1"},
+                              capture_output=True, timeout=LIMIT_S, check=False)
+        self.assertIn(" 0 wrong", done.stdout, done.stderr)
+        self.assertIn("allreduce on twins", done.stderr)
+
     @unittest.skipUnless(Path("/sbin/ldconfig").exists(), "no program is known to be static")
     def test_the_launcher_says_that_a_static_program_loads_nothing(self):
         command = [LAUNCHER, "--dry-run", "--mpi-program", "-np", "2"]
