@@ -1,21 +1,26 @@
 # `cmake --install`: headers, both libraries, the CMake package and the files of pkg-config, so that
-# another project can say find_package(tutti) or pkg-config tutti. apps/ installs its own programs.
+# another project can say find_package(tutti) or pkg-config tutti. apps/ and runtime/preload/ have
+# such lines of their own. A COMPONENT is a package of TuttiPackage; `tools` has what names none.
 include(CMakePackageConfigHelpers)
 set(TUTTI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
-install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
         FILES_MATCHING PATTERN *.hpp PATTERN *.h)
 
 # Two sets of targets: a project that links the shared library does not need MPI, nor its target.
 set_target_properties(tutti PROPERTIES EXPORT_NAME static)
 set_target_properties(tutti_shared PROPERTIES EXPORT_NAME shared)
-install(TARGETS tutti EXPORT tutti-static-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS tutti EXPORT tutti-static-targets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT static)
 install(TARGETS tutti_shared EXPORT tutti-shared-targets
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT dev)
 install(TARGETS ${TUTTI_PLUGINS}
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/${TUTTI_PLUGIN_FOLDER})
-foreach(kind static shared)
-  install(EXPORT tutti-${kind}-targets NAMESPACE tutti:: DESTINATION ${TUTTI_PACKAGE_DIR})
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/${TUTTI_PLUGIN_FOLDER} COMPONENT library)
+foreach(row static/static shared/dev)
+  get_filename_component(kind ${row} DIRECTORY)
+  get_filename_component(component ${row} NAME)
+  install(EXPORT tutti-${kind}-targets NAMESPACE tutti:: DESTINATION ${TUTTI_PACKAGE_DIR}
+          COMPONENT ${component})
 endforeach()
 
 configure_package_config_file(cmake/tutti-config.cmake.in ${PROJECT_BINARY_DIR}/tutti-config.cmake
@@ -24,7 +29,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tutti-config-version.cmak
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tutti-config.cmake
               ${PROJECT_BINARY_DIR}/tutti-config-version.cmake
-        DESTINATION ${TUTTI_PACKAGE_DIR})
+        DESTINATION ${TUTTI_PACKAGE_DIR} COMPONENT dev)
 
 # pkg-config: `tutti` is the shared library, `tutti-static` the archive, and the MPI and the runtime
 # of CUDA that it needs.
@@ -42,14 +47,19 @@ list(JOIN TUTTI_PC_MPI " " TUTTI_PC_MPI)
 if(TUTTI_WITH_CUDA)
   set(TUTTI_PC_CUDA "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
 endif()
-foreach(name tutti tutti-static)
+foreach(row tutti/dev tutti-static/static)
+  get_filename_component(name ${row} DIRECTORY)
+  get_filename_component(component ${row} NAME)
   configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${TUTTI_PC_DIR})
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${TUTTI_PC_DIR}
+          COMPONENT ${component})
 endforeach()
 
-# The launcher with its parts, also under a name of its own in the folder of programs.
+# The launcher with its parts, and what says where parts are, also under names of their own in the
+# folder of programs.
 set(TUTTI_SCRIPTS ${CMAKE_INSTALL_DATADIR}/tutti/mpirun)
-foreach(name launch bind_gpu slurm_cpu slurm_gpu slurm_benchmark pbs_cpu pbs_gpu pbs_benchmark)
+foreach(name launch config bind_gpu slurm_cpu slurm_gpu slurm_benchmark pbs_cpu pbs_gpu
+             pbs_benchmark)
   install(PROGRAMS scripts/mpirun/${name}.sh DESTINATION ${TUTTI_SCRIPTS})
 endforeach()
 install(PROGRAMS scripts/mpirun/plot.py scripts/mpirun/compare.py DESTINATION ${TUTTI_SCRIPTS})
@@ -68,9 +78,11 @@ install(CODE "
     string(REPLACE \"\\\${SCRIPTS:-scripts/mpirun}\"
            \"\\\${SCRIPTS:-\${CMAKE_INSTALL_PREFIX}/${TUTTI_SCRIPTS}}\" text \"\${text}\")
     file(WRITE \"\${file}\" \"\${text}\")
-  endforeach()")
-file(CREATE_LINK ../${TUTTI_SCRIPTS}/launch.sh ${PROJECT_BINARY_DIR}/tutti-launch SYMBOLIC)
-install(FILES ${PROJECT_BINARY_DIR}/tutti-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endforeach()" COMPONENT tools)
+foreach(name launch config)
+  file(CREATE_LINK ../${TUTTI_SCRIPTS}/${name}.sh ${PROJECT_BINARY_DIR}/tutti-${name} SYMBOLIC)
+  install(FILES ${PROJECT_BINARY_DIR}/tutti-${name} DESTINATION ${CMAKE_INSTALL_BINDIR})
+endforeach()
 
 # The pages and their pictures keep their folders, so that their links to each other work.
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -20,6 +20,7 @@ import verdict
 CONSUMER = Path(__file__).resolve().parent / "consumer"
 FLAGS = shlex.split(os.environ["INSTALL_FLAGS"])
 TIMEOUT_S = 200
+SCRIPTS = {"tutti-config", "tutti-launch"}
 EXPECTED_CPP = {1: "invalid_argument\nconsumer of 1 ranks: 7.5\nadam,learning_rate=0.25\n",
                 2: "invalid_argument\nconsumer of 2 ranks: 7.5\nadam,learning_rate=0.25\n"}
 EXPECTED_C = {1: "consumer of 1 ranks: 2.0\n", 2: "consumer of 2 ranks: 4.0\n"}
@@ -181,7 +182,7 @@ class CMakeProjects(Installed):
 class Programs(Installed):
     def test_they_find_the_shared_library_in_a_folder_that_was_moved(self):
         for program in sorted((self.prefix / "bin").iterdir()):
-            if program.name == "tutti-launch":
+            if program.name in SCRIPTS:
                 continue
             with self.subTest(program=program.name):
                 needed = run(tool("READELF"), "-d", program).stdout
@@ -191,7 +192,7 @@ class Programs(Installed):
 
     def test_demonstrations_stay_in_the_build_folder(self):
         names = {program.name for program in (self.prefix / "bin").iterdir()}
-        self.assertIn(names - {"tutti-launch"},
+        self.assertIn(names - SCRIPTS,
                       (set(), {"train-fashion-mnist", "collective-benchmark", "tutti-doctor",
                                "checkpoint-benchmark", "overlap-benchmark"}))
 
@@ -248,6 +249,47 @@ class Launcher(Installed):
                    check=False, PYTHONDONTWRITEBYTECODE="1")
         self.assertEqual(done.returncode, 1)
         self.assertIn("has no collective-benchmark: build it, or name another", done.stderr)
+
+
+class Config(Installed):
+    def ask(self, *options, **arguments):
+        return run(self.prefix / "bin" / "tutti-config", *options, **arguments)
+
+    def test_it_says_where_the_parts_are(self):
+        link = self.folder / "prefix"  # the words for a compiler are quoted for a shell
+        version = re.search(r"project\(tutti VERSION ([\d.]+)", (
+            Path(tool("SOURCE")) / "CMakeLists.txt").read_text(encoding="utf-8")).group(1)
+        link.symlink_to(self.prefix)
+        for option, expected in (("--version", version), ("--prefix", str(self.prefix)),
+                                 ("--cflags", f"-I{self.include}"),
+                                 ("--libs", f"-L{self.library} -ltutti")):
+            said = run(link / "bin" / "tutti-config", option).stdout
+            said = said.strip() if option in ("--version", "--prefix") else shlex.split(said)
+            if isinstance(said, list):
+                said = " ".join(said)
+            self.assertEqual(said, expected, option)
+
+    def test_it_names_the_library_to_preload_for_a_launcher_and_for_a_program(self):
+        mpirun = shlex.split(tool("MPIRUN"))[0]
+        library = Path(self.ask("--preload", MPIRUN=mpirun).stdout.strip())
+        self.assertEqual(library.parent, self.library)
+        self.assertRegex(library.name, r"^libtutti_mpi_(openmpi|mpich|standard)\.so$")
+        program = self.prefix / "bin" / "collective-benchmark"
+        if program.exists():
+            self.assertEqual(self.ask("--preload", program, MPIRUN=mpirun).stdout,
+                             f"{library}\n")
+
+    def test_what_is_not_there_is_an_error(self):
+        for options, text in ((["--preload", "/no/program"], "error: '/no/program': no such"),
+                              (["--libs", "tutti"], "usage: tutti-config"),
+                              ([], "usage: tutti-config")):
+            done = self.ask(*options, check=False)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), options)
+            self.assertIn(text, done.stderr)
+        source = Path(tool("SOURCE")) / "scripts" / "mpirun" / "config.sh"
+        done = run(source, "--version", check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("Tutti is not installed there", done.stderr)
 
 
 class PkgConfig(Installed):
