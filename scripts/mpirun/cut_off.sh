@@ -36,39 +36,51 @@ unanswered() {
     }' "/proc/$1/net/tcp" "/proc/$1/net/tcp6" 2>/dev/null || true
 }
 
+# end_launcher LAUNCHER WHY...: ends this watch, too.
+end_launcher() {
+  local launcher=$1
+  shift
+  say "launch.sh: all ranks of this host have ended, and $*: the launcher is ended, too."
+  trap '' TERM  # launch.sh ends this watch as soon as the launcher has ended
+  # After SIGTERM it would ask the lost host first; Open MPI 4.1.4 was seen to crash then.
+  # shellcheck disable=SC2046
+  kill -KILL "$launcher" $(children_of "$launcher") 2>/dev/null || true
+  exit "$lost_host"
+}
+
 # end_if_cut_off LAUNCHER GRACE: waits until all ranks of this host have ended, and ends the
 # launcher if one and the same connection has had no answer for GRACE seconds since: then it ends
 # with lost_host, and else with 0. Where hosts can be asked, 2 s and a host that does not answer the
-# question either are enough.
+# question either are enough; and so are ranks of other hosts that are all stopped after GRACE.
 end_if_cut_off() {
-  local launcher=$1 grace=$2 waits now begun=no since=$SECONDS first=$2
+  local launcher=$1 grace=$2 waits='' now begun=no since=$SECONDS ended='' first=$2 pause
   if can_ask_hosts && [ "$grace" -gt 2 ]; then first=2; fi
-  local pause
   exec {pause}<> <(:)  # a read that nothing answers: unlike `sleep`, no process is left
-  waits=''
   while kill -0 "$launcher" 2>/dev/null; do
     read -r -t 1 -u "$pause" _ || true
     if has_ranks "$launcher"; then
-      begun=yes waits=''
+      begun=yes waits='' ended=''
       continue
     fi
     [ "$begun" = yes ] || continue
+    ended=${ended:-$SECONDS}
     now=$(unanswered "$launcher")
     if [ -z "$waits" ]; then
       waits=$now since=$SECONDS
     else
       waits=$(comm -12 <(sort <<<"$waits") <(sort <<<"$now"))
     fi
-    if [ -z "$waits" ] || [ $((SECONDS - since)) -lt "$first" ]; then continue; fi
-    if [ "$first" != "$grace" ] && all_hosts_answer; then first=$grace; fi
-    if [ $((SECONDS - since)) -ge "$first" ]; then
-      say "launch.sh: all ranks of this host have ended, and another host has not answered the" \
-        "launcher for $((SECONDS - since)) s: the launcher is ended, too."
-      trap '' TERM  # launch.sh ends this watch as soon as the launcher has ended
-      # After SIGTERM it would ask the lost host first; Open MPI 4.1.4 was seen to crash then.
-      # shellcheck disable=SC2046
-      kill -KILL "$launcher" $(children_of "$launcher") 2>/dev/null || true
-      exit "$lost_host"
+    if [ -n "$waits" ] && [ $((SECONDS - since)) -ge "$first" ]; then
+      if [ "$first" != "$grace" ] && all_hosts_answer; then first=$grace; fi
+      if [ $((SECONDS - since)) -ge "$first" ]; then
+        end_launcher "$launcher" "another host has not answered it for $((SECONDS - since)) s"
+      fi
+    fi
+    if can_ask_hosts && [ $((SECONDS - ended)) -ge "$grace" ]; then
+      if only_stopped_ranks_are_left; then
+        end_launcher "$launcher" "those of other hosts have been stopped for $grace s"
+      fi
+      ended=$SECONDS
     fi
   done
   exit 0

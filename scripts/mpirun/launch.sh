@@ -292,7 +292,11 @@ for ((restart = 0;; ++restart)); do
     exit "$status"
   fi
   say "launch.sh: the job ended with $status; restart $((restart + 1)) of $max_restarts."
-  leave_out_lost_hosts || exit "$status"
+  if ! leave_out_lost_hosts; then
+    if [ -z "${SLURM_JOB_ID:-}${PBS_JOBID:-}" ]; then exit "$status"; fi
+    say "launch.sh: it ends with $requeue_exit, so that the batch system gives it other hosts."
+    exit "$requeue_exit"
+  fi
   if [ -n "$hosts" ] && [ "$dialect" = openmpi ]; then
     options=()
     spell_options

@@ -107,7 +107,7 @@ use_hosts() {
 choose_spares() {
   local option=${spares:+--spares} first slots
   job_mark=LAUNCH_JOB=$(od -An -N8 -tx8 /dev/urandom | tr -d ' \n')
-  if [ "$dialect" = openmpi ]; then exports+=("$job_mark"); fi
+  exports+=("$job_mark")
   if [ "$dialect" != openmpi ] || [ "$counted" = yes ] || ! has_allocation || ! read_hosts; then
     all_hosts=()
     [ -z "$spares$min_ranks" ] || usage "${option:---min-ranks} needs Open MPI's launcher, and" \
@@ -176,12 +176,26 @@ all_hosts_answer() {
   [ "$(ask_hosts : "${all_hosts[@]%:*}" | wc -l)" = ${#all_hosts[@]} ]
 }
 
-# end_leftovers: prints the command that ends what a start has left running on a host, by process
-# group: ranks have the job's mark. A rank that was stopped would else go on beside the next start.
+# ranks_here: prints a command that finds the processes of a job on a host: they have its mark.
+ranks_here() { echo "files=\$(grep -slzxF $job_mark /proc/[0-9]*/environ)"; }
+
+# only_stopped_ranks_are_left: all hosts answer, a rank is left, and each that is left is stopped.
+only_stopped_ranks_are_left() {
+  local is_running has_ranks
+  is_running="$(ranks_here); for file in \$files; do
+    read -r line 2>/dev/null <\${file%environ}stat || continue; set -- \${line##*) };
+    if [ \$1 != T ]; then exit; fi; done"
+  has_ranks="$(ranks_here); if [ -z \"\$files\" ]; then exit; fi"
+  [ "$(ask_hosts "${is_running//$'\n'/ }" "${all_hosts[@]%:*}" | wc -l)" = ${#all_hosts[@]} ] &&
+    [ "$(ask_hosts "$has_ranks" "${all_hosts[@]%:*}" | wc -l)" != 0 ]
+}
+
+# end_leftovers: prints a command that ends what a start has left running on a host, by process
+# group. A rank that was stopped would else go on beside the next start.
 end_leftovers() {
   tr '\n' ' ' <<END
 for turn in 1 2 3 4 5 6 7 8 9 10; do
-  files=\$(grep -slzxF $job_mark /proc/[0-9]*/environ);
+  $(ranks_here);
   [ -n "\$files" ] || break;
   for file in \$files; do
     read -r line 2>/dev/null <\${file%environ}stat || continue;
@@ -199,7 +213,7 @@ leave_out_lost_hosts() {
   local command host answers answering=() lost=() picked
   command=$(end_leftovers)
   if ! can_ask_hosts; then
-    if [ "$dialect" = openmpi ]; then ask localhost "$command" || true; fi
+    ask localhost "$command" || true
     return 0
   fi
   answers=" $(ask_hosts "$command" "${all_hosts[@]%:*}" | tr '\n' ' ')"

@@ -101,29 +101,36 @@ class Job(launcher.Folder):
         self.assertEqual(weights(killed), weights(whole))
 
     def test_a_job_goes_on_from_the_memory_of_the_node_with_the_same_bits_and_leaves_none(self):
-        whole, killed = self.folder / "whole", self.folder / "killed"
+        whole = self.folder / "whole"
         self.assertEqual(launch(*self.train_without_saves(whole)).code, 0)
+        for fault in (signal.SIGKILL, signal.SIGSTOP):
+            with self.subTest(fault=fault):
+                self.go_on_from_memory(fault, self.folder / fault.name, whole)
+
+    def go_on_from_memory(self, fault, faulty, whole):
         for _ in range(10):
-            out, err, memory = self.kill_after_snapshots(killed)
+            out, err, memory, ranks = self.send_after_snapshots(fault, faulty)
             if "going on from snapshot" in out:
                 break
-            shutil.rmtree(killed)  # it had ended before it was killed
+            shutil.rmtree(faulty)  # it had ended before the signal
         self.assertRegex(out, "going on from snapshot [0-9]+ in the nodes' memory for ")
         self.assertRegex(err, "loaded snapshot [0-9]+ of the nodes' memory for .*, of push [0-9]+ ")
-        self.assertEqual(weights(killed), weights(whole))
+        self.assertEqual(weights(faulty), weights(whole))
         self.assertFalse(memory.exists())
+        self.assertFalse(any(map(programs.runs, ranks)))
 
     def train_without_saves(self, directory):
         words = self.train(directory)
         words[words.index("--checkpoint-every") + 1] = "0"
         return words
 
-    def kill_after_snapshots(self, directory):
-        """Output and errors of a job of which a rank is killed, and where its memory was."""
+    def send_after_snapshots(self, fault, directory):
+        """Output and errors of a job of which a rank gets a signal, its memory, and that rank."""
         with subprocess.Popen([launcher.LAUNCH, "--max-restarts", "9", "--snapshot-every", "0.001",
                                *self.train_without_saves(directory)],
-                              env=launcher.environment(), stdin=subprocess.DEVNULL, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                              env=launcher.environment(TUTTI_TIMEOUT="5"), text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as process:
             memory = None
             while memory is None and process.poll() is None:
                 memory = next((Path(named) for mpirun in children(process.pid)
@@ -132,10 +139,10 @@ class Job(launcher.Folder):
             while process.poll() is None and not list(memory.glob("*/*/generation-5")):
                 pass
             ranks = [rank for mpirun in children(process.pid) for rank in children(mpirun)]
-            programs.send(ranks[-1:], signal.SIGKILL)
+            programs.send(ranks[-1:], fault)
             out, err = process.communicate(timeout=launcher.TIMEOUT_S)
         self.assertEqual(process.returncode, 0, err)
-        return out, err, memory
+        return out, err, memory, ranks[-1:]
 
     def kill_twice(self, directory):
         """Standard output and error of a job of which ranks are killed, unless it is too fast."""
@@ -211,7 +218,23 @@ class Hosts(launcher.Folder):
         done = self.run_hosts("2", "--", launcher.LAUNCH, "--max-restarts", "0", "-np", "2",
                               "-x", "HOSTS_PREFIX", script, TUTTI_GRACE="5")
         self.assertEqual(done.returncode, 205, done.stderr)
-        self.assertIn("another host has not answered the launcher for 5 s", done.stderr)
+        self.assertRegex(done.stderr, "another host has not answered it for [5-9] s")
+
+    def test_a_host_whose_processes_are_all_stopped_is_started_on_again(self):
+        """Its kernel still answers mpirun, which waits for the processes that it wants to end."""
+        script = self.script("freeze", f'cd {self.folder}\n' + """
+            if [ -e again ]; then ! grep -qs . /proc/$(cat old)/environ; exit; fi
+            [ "$OMPI_COMM_WORLD_RANK" = 0 ] || { echo $$ >new; mv new old; exec sleep 600; }
+            until [ -e old ]; do sleep 0.02; done
+            touch again
+            sleep 2
+            kill -STOP $(ip netns pids "$HOSTS_PREFIX-h1")
+            exit 4
+            """)
+        done = self.run_hosts("2", "--", launcher.LAUNCH, "--max-restarts", 1, "-x",
+                              "HOSTS_PREFIX", script, TUTTI_GRACE="3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("those of other hosts have been stopped for 3 s", done.stderr)
 
     def test_a_job_goes_on_without_a_host_that_is_lost(self):
         """Its link goes down and its processes are killed. With a spare the bits are the same."""

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which hosts launch.sh starts a job on again, when some do not answer."""
 
+import os
 import re
 import subprocess
 import unittest
@@ -117,6 +118,20 @@ class LostHosts(launcher.Folder):
                 self.assertEqual((result.code, len(starts)), (9, 1), result.err)
                 self.assertRegex(result.err, f"{lost} did not answer, and the other hosts have "
                                              "slots for [24] of [456] ranks, so the job is not")
+
+    def test_a_slurm_job_asks_by_srun_and_is_queued_again_when_too_few_are_left(self):
+        self.script("scontrol", 'printf "n1\\nn2\\nn3\\n"')
+        self.script("srun", 'until [ "$1" = bash ]; do host=${1#--nodelist=}; shift; done\n'
+                            f'case " $(cat {self.folder}/silent) " in *" $host "*) exit 1 ;; esac\n'
+                            'exec "$@"\n')
+        for losses, starts, code in (
+                (["n2"], ["--host n1:2,n2:2 -np 4", "--host n1:2,n3:2 -np 4"], 0),
+                (["n2 n3"], ["--host n1:2,n2:2 -np 4"], 75)):
+            with self.subTest(losses=losses):
+                result, seen = self.start(
+                    "--spares", 1, losses=losses, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-3]",
+                    SLURM_TASKS_PER_NODE="2(x3)", PATH=f"{self.folder}:{os.environ['PATH']}")
+                self.assertEqual((result.code, seen), (code, starts), result.err)
 
     def test_a_host_whose_shell_hangs_is_not_waited_for(self):
         result, starts = self.start("--host", "a:2,b:2", "--spares", 1, losses=["a"],
