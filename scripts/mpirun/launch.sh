@@ -84,7 +84,8 @@ usage() {
 
 # --- the arguments -------------------------------------------------------------------------------
 
-ranks='' c_value='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no mpi_program=no
+ranks='' c_value='' gpus=auto max_restarts=0 is_kept=no requeue_exit=75 dry_run=no
+mpi_program=no
 snapshot_every=''    # seconds
 spares='' min_ranks=''
 counted=no         # an option of mpirun's says how many ranks: per node, per socket, ...
@@ -150,7 +151,7 @@ while [ $# != 0 ]; do
     -np=* | -n=* | --np=* | --n=*) set_ranks "${1%%=*}" "${1#*=}"; shift ;;
     -np[0-9]* | -n[0-9]*) set_ranks "${1%%[0-9]*}" "${1#"${1%%[0-9]*}"}"; shift ;;
     --gpus) gpus=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
-    --max-restarts) number "$1" "${2:-}" 0; max_restarts=$2; shift 2 ;;
+    --max-restarts) number "$1" "${2:-}" 0; max_restarts=$2 is_kept=yes; shift 2 ;;
     --snapshot-every) seconds "$1" "${2:-}"; snapshot_every=$2; shift 2 ;;
     --spares) number "$1" "${2:-}" 1; spares=$2; shift 2 ;;
     --min-ranks) number "$1" "${2:-}" 1; min_ranks=$2; shift 2 ;;
@@ -222,7 +223,7 @@ fi
 # On several hosts Open MPI's launcher is watched, also where nothing is started again.
 is_watched=no
 if [ "$dialect" = openmpi ] && has_allocation; then is_watched=yes; fi
-if [ "$max_restarts" = 0 ] && [ "$requeue_exit" = 75 ] && [ "$is_watched" = no ]; then
+if [ "$is_kept" = no ] && [ "$requeue_exit" = 75 ] && [ "$is_watched" = no ]; then
   end_if_told
   exec "${command[@]}"
 fi
