@@ -92,7 +92,8 @@ run_address_sanitizer() {
 # why is in `skipped`.
 get_python() {
   local home=$root/build/venv log=$root/build/venv.log
-  local packages=(nanobind numpy ml_dtypes pytest mypy pyright mpi4py "${torch[@]}")
+  local packages=(nanobind numpy ml_dtypes pytest mypy pyright mpi4py scikit_build_core
+    "${torch[@]}")
   if has_modules "$home" "${packages[@]}"; then return 0; fi
   mkdir -p -- "$root/build"
   { python3 -c 'import ensurepip' && python3-config --includes; } >/dev/null 2>&1 ||
