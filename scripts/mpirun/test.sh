@@ -188,6 +188,7 @@ if [ "$with_all" = no ] && [ $# = 0 ]; then chosen=(-LE thorough); fi
 
 # MPIs keep folders by process id in it, and leave those of ranks that were killed to later jobs.
 TMPDIR=$(mktemp -d -t tutti-tests.XXXXXX)
+chmod 1777 "$TMPDIR"  # like /tmp: some tests do what other users do
 export TMPDIR
 trap 'rm -rf -- "$TMPDIR"' EXIT
 
