@@ -54,6 +54,9 @@ using Where = std::function<std::string()>;
 /// Errors  invalid_argument: the elements lie at odd addresses.
 void require_aligned(const TensorView& view, const Where& where);
 
+/// DLPack's table of a type of arrays; null if it has none that is known here.
+const dlpack::Table* table_of(nb::handle type);
+
 /// Arrays of other libraries, borrowed without copies as long as the object lives. Made and
 /// destroyed with the interpreter's lock.
 class Loans {

@@ -2,7 +2,6 @@
 // tutti.Communicator and tutti.Pending.
 #include "runtime/python/communicator.hpp"
 
-#include <cstdint>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -28,20 +27,6 @@ void allreduce(PyCommunicator& self, nb::handle input, nb::handle out, const std
       [](Communicator& ranks, const Given& given) {
         ranks.allreduce(given.input(), given.output(), given.op);
       });
-}
-
-/// An allreduce in place, for tutti/torch, whose tensors tell their address in a third of the time
-/// in which they give their memory away. tutti/torch has checked that they are dense, and keeps
-/// them. `dtype` and `op` are numbers of _dtype_number() and _operation_number().
-void allreduce_at(PyCommunicator& self, std::uintptr_t address, nb::handle shape, int dtype,
-                  int op) {
-  const Occupancy::Turn turn(self.occupancy(), "allreduce");
-  Communicator& ranks = self.get();
-  const TensorView tensor(reinterpret_cast<void*>(address), read_shape(shape),
-                          static_cast<DType>(dtype));
-  const auto chosen = static_cast<ReduceOp>(op);
-  read_on_all(ranks, [&] { require_aligned(tensor, [] { return std::string("input"); }); });
-  blocking([&] { ranks.allreduce(tensor, chosen); });
 }
 
 void reduce(PyCommunicator& self, nb::handle input, nb::handle out, int root,
@@ -234,8 +219,6 @@ void bind_collectives(nb::class_<PyCommunicator>& type) {
           "Collective. `out` has the shape and dtype of `input`. op: \"sum\", \"prod\", \"min\" or "
           "\"max\".\n"
           "Raises MismatchError on all ranks if shapes, dtypes or operations differ.")
-      .def("_allreduce_at", allreduce_at, nb::arg("address"), nb::arg("shape"), nb::arg("dtype"),
-           nb::arg("op"))
       .def("allreduce_async", allreduce_async, nb::arg("input"), nb::arg("out") = nb::none(),
            nb::arg("op") = kSum, nb::arg("priority") = 0,
            "An allreduce that goes on while the program computes. The arrays belong to the library "
@@ -378,9 +361,7 @@ void bind_communicator(nb::module_& module) {
   bind_groups(type);
   bind_collectives(type);
   bind_blocks(type);
-  module.def("_dtype_number", [](nb::handle dtype) { return static_cast<int>(read_dtype(dtype)); });
-  module.def("_operation_number",
-             [](const std::string& op) { return static_cast<int>(read_operation(op)); });
+  bind_reductions(module);
   type.def_prop_ro("rank", number<&Communicator::rank>, "This rank's number, from 0.")
       .def_prop_ro("size", number<&Communicator::size>, "How many ranks there are.")
       .def_prop_ro("job_rank", number<&Communicator::job_rank>, "The number in the whole job.")

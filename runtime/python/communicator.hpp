@@ -75,6 +75,7 @@ void read_on_all(Ranks& ranks, Read&& read) {
 nb::dict to_python(const Statistics& statistics);
 
 void bind_communicator(nb::module_& module);
+void bind_reductions(nb::module_& module);
 void bind_blocks(nb::class_<PyCommunicator>& type);
 void bind_store(nb::module_& module);
 void bind_optimizers(nb::module_& module);

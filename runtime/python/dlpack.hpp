@@ -35,6 +35,17 @@ struct Tensor {
   std::uint64_t byte_offset;
 };
 
+inline bool is_row_major(const Tensor& tensor) {
+  if (tensor.strides == nullptr) return true;
+  std::int64_t expected = 1;
+  for (std::int32_t i = tensor.dimensions; i-- > 0;) {
+    if (tensor.shape[i] == 0) return true;
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
 struct Managed {
   Tensor tensor;
   void* owner;
@@ -64,7 +75,7 @@ struct Table {
   void* allocate;
   int (*from_object)(void* object, ManagedVersioned** managed);
   void* to_object;
-  void* tensor_from_object;
+  int (*tensor_from_object)(void* object, Tensor* tensor);  ///< gives nothing away
   /// Stream of the work on arrays.
   int (*current_stream)(std::int32_t kind, std::int32_t index, void** stream);
 };

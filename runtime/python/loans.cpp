@@ -56,24 +56,13 @@ std::optional<DType> dtype_of_format(const char* format, Py_ssize_t item_bytes) 
   refuse(where() + ": expected a writable array; got one that is read-only");
 }
 
-bool is_row_major(const dlpack::Tensor& tensor) {
-  if (tensor.strides == nullptr) return true;
-  std::int64_t expected = 1;
-  for (std::int32_t i = tensor.dimensions; i-- > 0;) {
-    if (tensor.shape[i] == 0) return true;
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
-    expected *= tensor.shape[i];
-  }
-  return true;
-}
-
 TensorView view_of(const dlpack::Tensor& tensor, const Where& where) {
   const auto dtype = dlpack::dtype_of(tensor.dtype);
   if (!dtype) {
     refuse_dtype(where, "DLPack's type " + std::to_string(tensor.dtype.code) + " of " +
                             std::to_string(tensor.dtype.bits) + " bits");
   }
-  if (!is_row_major(tensor)) refuse_strides(where);
+  if (!dlpack::is_row_major(tensor)) refuse_strides(where);
   Device device = cpu();
   if (tensor.device.kind == dlpack::kCuda) {
     device = gpu(tensor.device.index);
@@ -100,15 +89,6 @@ nb::object bits_of_bfloat16(nb::handle given) {
   return given.attr("view")("uint16");
 }
 
-/// DLPack's table of an array's type; null if it has none.
-const dlpack::Table* table_of(nb::handle given) {
-  const nb::object capsule = nb::getattr(given.type(), dlpack::kTableAttribute, nb::none());
-  if (PyCapsule_IsValid(capsule.ptr(), dlpack::kTableName) == 0) return nullptr;
-  const auto* const table =
-      static_cast<const dlpack::Table*>(PyCapsule_GetPointer(capsule.ptr(), dlpack::kTableName));
-  return table->major == dlpack::kTableMajor ? table : nullptr;
-}
-
 /// True for a tensor of torch for which a gradient is computed. It is not given away: writes to it
 /// would not be part of the gradient.
 bool needs_gradient(nb::handle given) {
@@ -132,6 +112,14 @@ nb::object export_dlpack(nb::handle given, std::optional<std::intptr_t> stream) 
 }
 
 }  // namespace
+
+const dlpack::Table* table_of(nb::handle type) {
+  const nb::object capsule = nb::getattr(type, dlpack::kTableAttribute, nb::none());
+  if (PyCapsule_IsValid(capsule.ptr(), dlpack::kTableName) == 0) return nullptr;
+  const auto* const table =
+      static_cast<const dlpack::Table*>(PyCapsule_GetPointer(capsule.ptr(), dlpack::kTableName));
+  return table->major == dlpack::kTableMajor ? table : nullptr;
+}
 
 Loans::Loans(Loans&& other) noexcept
     : streams_(std::exchange(other.streams_, {})),
@@ -238,7 +226,7 @@ std::optional<std::intptr_t> Loans::order(nb::handle given, const Where& where) 
   if (nb::isinstance<Array>(given)) return std::nullopt;
   const std::optional<int> index = gpu_of(given);
   if (!index) return std::nullopt;
-  if (const auto stream = current_stream(given, table_of(given), *index)) {
+  if (const auto stream = current_stream(given, table_of(given.type()), *index)) {
     wait_for(*index, *stream, where);
     return kNone;
   }
@@ -251,7 +239,7 @@ std::optional<std::intptr_t> Loans::order(nb::handle given, const Where& where) 
 /// call has to say why the array is not given away.
 std::optional<TensorView> Loans::borrow_by_table(nb::handle given, Access access,
                                                  const Where& where) {
-  const dlpack::Table* const table = table_of(given);
+  const dlpack::Table* const table = table_of(given.type());
   if (table == nullptr || needs_gradient(given)) return std::nullopt;
   versioned_.push_back(nullptr);
   dlpack::ManagedVersioned*& managed = versioned_.back();

@@ -119,16 +119,20 @@ def test_lenders_stay_as_they_were(rank, ranks):
 @pytest.mark.parametrize("lay", [
     lambda values: values.t(), lambda values: values[:, ::2], lambda values: values[1:, 1],
     lambda values: values.reshape(2, 3, 2, 2).contiguous(memory_format=torch.channels_last),
-    lambda values: torch.complex(torch.zeros_like(values), values).conj().imag])
+    lambda values: torch.complex(torch.zeros_like(values), values).conj().imag,
+    torch._neg_view, torch.nn.Parameter])
 def test_a_tensor_may_lie_as_it_likes(lay, asynchronous, rank, ranks):
     def values(number):
-        return lay(torch.arange(24.0).reshape(6, 4) * number)
+        return lay(torch.arange(24.0).reshape(6, 4) * number).requires_grad_(False)
 
     tensor = values(rank + 1)
     work = dist.all_reduce(tensor, async_op=asynchronous)
     if asynchronous:
         work.wait()
     assert torch.allclose(tensor, values(ranks * (ranks + 1) / 2))
+    tensor = values(rank + 1)
+    dist.all_reduce(tensor, ReduceOp.MAX)
+    assert torch.equal(tensor, torch.maximum(values(1), values(ranks)))
     tensor = values(rank + 1)
     dist.broadcast(tensor, 0)
     assert torch.equal(tensor, values(1))

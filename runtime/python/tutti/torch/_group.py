@@ -11,6 +11,7 @@ and irecv take place in wait(), in an order that is the same on all ranks.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn
 
@@ -18,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from .. import Communicator, InvalidArgumentError, MismatchError
-from .._core import _dtype_number, _operation_number
+from .._core import _Reductions
 from ._devices import backends_of, divide_by_device, group_elsewhere
 from ._messages import Message, Messages
 from ._work import Deferred, Done, Reduction, carry_out_deferred, deferred
@@ -33,11 +34,7 @@ _NAMES_OF_BOOL: dict[Any, _Operation] = {_Op.MIN: "min", _Op.MAX: "max", _Op.BAN
                                          _Op.BOR: "max", _Op.PRODUCT: "min"}
 _AS_THEY_ARE = {torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8,
                 torch.float16, torch.bfloat16}
-_NUMBERS = {dtype: _dtype_number(str(dtype).split(".")[1]) for dtype in _AS_THEY_ARE}
-_NUMBERS_OF_OPERATIONS: dict[_Operation, int] = {name: _operation_number(name)
-                                                 for name in _NAMES.values()}
-_SUM = dist.ReduceOp.SUM
-_STRIDED = torch.strided
+_TELLS_WHO_WAITS = hasattr(dist.AllreduceOptions, "asyncOp")
 _GOES_ON_FROM = 1 << 16  # bytes of an all_reduce between nodes that is worth a message more
 
 
@@ -136,6 +133,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._messages = Messages(ranks, lambda tensor: _data("send and recv", tensor))
         self._lock = threading.RLock()
         self._is_spread = ranks.num_nodes > 1
+        most_bytes = _GOES_ON_FROM - 1 if self._is_spread else sys.maxsize
+        self._reductions = _Reductions(ranks, torch.Tensor, list(_NAMES.items()), most_bytes)
         self._name = self._description = ""
         self.elsewhere: dict[str, Any] = {}  # groups of other backends, by device
         self._done = Done([])  # whoever called is told no more than that
@@ -182,30 +181,24 @@ class ProcessGroup(dist.ProcessGroup):
     # --- reductions ------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        # Most calls end here; what else they can be is asked of the others.
+        if _TELLS_WHO_WAITS and opts is not None and not opts.asyncOp and not deferred:
+            with self._lock:
+                if self._reductions.allreduce(tensors, opts):
+                    return self._done
         opts = dist.AllreduceOptions() if opts is None else opts
         tensor = _one("all_reduce", tensors)
-        dtype, given = _NUMBERS.get(tensor.dtype), opts.reduceOp
-        is_here = tensor.is_cpu and tensor.layout is _STRIDED
-        if not is_here:
+        if not tensor.is_cpu or tensor.layout is not torch.strided:
             other = group_elsewhere(self, tensor)
             if other is not None:
                 return other.allreduce(tensors, opts)
             if tensor.layout is torch.sparse_coo:
-                return self._allreduce_sparse(tensor, given)
-        op: _Operation = ("sum" if dtype is not None and given == _SUM else
-                          _operation("all_reduce", given, tensor.dtype))
+                return self._allreduce_sparse(tensor, opts.reduceOp)
+        work = self._allreduce_later(tensor, tensors,
+                                     _operation("all_reduce", opts.reduceOp, tensor.dtype))
         if getattr(opts, "asyncOp", True):
-            return self._allreduce_later(tensor, tensors, op)
-        # _lies_plain() in half of its time: numbers that the library adds have no conjugate.
-        if (dtype is not None and is_here and tensor.is_contiguous() and not tensor.is_neg()
-                and not (self._is_spread and self._goes_on(tensor))):
-            if deferred:
-                carry_out_deferred()
-            with self._lock:
-                self.communicator._allreduce_at(tensor.data_ptr(), tensor.shape, dtype,
-                                                _NUMBERS_OF_OPERATIONS[op])
-            return self._done
-        self._allreduce_later(tensor, tensors, op).wait()
+            return work
+        work.wait()
         return self._done
 
     def _goes_on(self, tensor: torch.Tensor) -> bool:
