@@ -13,6 +13,7 @@
 #include "collectives/job/local_error.hpp"
 #include "collectives/text/numbers.hpp"
 #include "runtime/job/node_observer.hpp"
+#include "runtime/mpi/kept_comms.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace tutti::mpi {
@@ -314,10 +315,16 @@ void EarlyCollectives::look_for_other_calls(const char* step, Seconds waited) {
 }
 
 /// Describes the missing ranks. Before there is a communicator of our own, nothing is sent, because
-/// a question could match a receive of the program.
+/// a question could match a receive of the program; but what has come tells who makes another call.
 std::string EarlyCollectives::missing(const char* step) {
   if (is_own_) return call_roll(step);
   if (have_met_) return "all had come before this, and some have given up since; see their errors";
+  if (const auto sender = who_has_sent()) {
+    return "rank " + std::to_string(*sender) +
+           " of the job has sent data that this rank has not received, in a call of a store or "
+           "communicator that there is already; every rank must make the same calls in the same "
+           "order";
+  }
   return "which of them have not come cannot be seen from here";
 }
 

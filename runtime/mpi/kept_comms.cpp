@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "collectives/wait/transport.hpp"
 #include "runtime/mpi/session.hpp"
@@ -56,6 +57,15 @@ class KeptComms {
   Comm comm(std::size_t index) {
     const std::lock_guard lock(mutex_);
     return kept_[index].comm;
+  }
+  /// Returns those of groups that have not ended.
+  std::vector<Comm> in_use() {
+    const std::lock_guard lock(mutex_);
+    std::vector<Comm> comms;
+    for (std::size_t i = 0; i < std::min(count_, kMostKept); ++i) {
+      if (!kept_[i].is_free) comms.push_back(kept_[i].comm);
+    }
+    return comms;
   }
   void add(std::size_t index, const Comm& comm) {
     const std::lock_guard lock(mutex_);
@@ -133,6 +143,17 @@ CommOfGroup take_comm_of_world(EarlyCollectives& ranks) {
   const auto index = static_cast<std::size_t>(~common.back());
   kept_comms().add(index, ranks.comm());
   return in_use(index, 0);
+}
+
+std::optional<int> who_has_sent() {
+  for (const Comm& comm : kept_comms().in_use()) {
+    int from = kAnyRank;
+    bool found = false;
+    const Turn turn("MPI_Iprobe");
+    check(calls().probe(&from, kAnyTag, comm, &found), "MPI_Iprobe");
+    if (found) return from;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tutti::mpi

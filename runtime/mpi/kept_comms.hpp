@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "runtime/job/group.hpp"
 #include "runtime/mpi/early_collectives.hpp"
@@ -22,5 +23,9 @@ struct CommOfGroup {
 /// Lets `ranks`, all of MPI_COMM_WORLD, meet in a communicator of their own: one that is free on
 /// all ranks, or else a new one. Collective.
 CommOfGroup take_comm_of_world(EarlyCollectives& ranks);
+
+/// Returns a rank of another node that has sent data of a call of a group of all ranks, which this
+/// rank has not received, because it has not made that call; empty if none has. Local.
+std::optional<int> who_has_sent();
 
 }  // namespace tutti::mpi

@@ -89,12 +89,21 @@ FAULTS = {
                                     + " called barrier"]),
 }
 
-# The faults of a job on one node, whose ranks see each other's calls.
+# The faults of a job whose victim has other ranks on its node, which see each other's calls.
 NODE_FAULTS = {
     **FAULTS,
     "creates": Fault({2}, "half the deadline", [
         "ranks disagree: " + PID + r" has waited \S+ s for all ranks to begin to create",
         r"rank \d \(host \S+, pid \d+\) waits in call 16, push of key a"]),
+}
+
+# The faults of a job with one rank on each node: the one that creates sees that data has come, and
+# the other one misses it. Either may be the first to say so.
+NODES_FAULTS = {
+    **FAULTS,
+    "creates": Fault({4}, "deadline", [
+        r"rank V\b", r"for all ranks to begin to create .* rank \d of the job has sent data that "
+        r"this rank has not received|call 16\b.* key a|key a.* call 16\b"]),
 }
 
 # Pushes in another order are no fault, and a key that is skipped is missed when its rank does
@@ -140,9 +149,8 @@ Seen = namedtuple("Seen", "code seconds messages err")
 
 
 def faults_of(layout):
-    if layout.nodes == 1 and not layout.mode:
-        return NODE_FAULTS
-    return {(): FAULTS, ("async",): ASYNC_FAULTS, ("groups",): GROUP_FAULTS}[layout.mode]
+    plain = NODES_FAULTS if layout.nodes == layout.ranks else NODE_FAULTS
+    return {(): plain, ("async",): ASYNC_FAULTS, ("groups",): GROUP_FAULTS}[layout.mode]
 
 
 def command(layout, fault):
