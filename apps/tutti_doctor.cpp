@@ -11,6 +11,7 @@
 
 #include "apps/doctor/gather.hpp"
 #include "apps/doctor/options.hpp"
+#include "apps/doctor/program_file.hpp"
 #include "apps/doctor/report.hpp"
 #include "apps/doctor/self_test.hpp"
 #include "apps/doctor/tune.hpp"
@@ -185,6 +186,9 @@ int tutti_doctor(int argc, char** argv) {
   const bool colour = apps::stdout_is_watched();
   if (is_root) {
     findings = doctor::check_all(ranks, options.plan);
+    if (const auto& program = options.mpi_program; !program.empty()) {
+      findings.push_back(doctor::check_program(program, doctor::read_program(program)));
+    }
     std::cout << doctor::to_lines(findings, colour) << std::flush;
   }
   if (options.seconds > 0 || !world.communicator) {

@@ -31,6 +31,8 @@ po::options_description describe(Options& options, std::string& need) {
           {"need", po::value(&need)->default_value("0"),
            "memory that one rank will hold: values and optimizer states, such as 4G"},
           {"checkpoint-dir", po::value(&options.plan.directory), "where the job will save"},
+          {"mpi-program", po::value(&options.mpi_program),
+           "a program that knows MPI alone: whether a preloaded library takes part in it"},
           {"tuning", po::value(&options.tune),
            "measure which way through this host is fastest, and write this file for TUTTI_TUNING"},
           {"tuning-seconds", po::value(&options.tune_seconds)->default_value(20),

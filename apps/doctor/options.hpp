@@ -11,7 +11,8 @@ namespace apps::doctor {
 
 struct Options {
   Plan plan;
-  double seconds = 2;  ///< length of the self-test; 0: no self-test
+  double seconds = 2;                 ///< length of the self-test; 0: no self-test
+  std::filesystem::path mpi_program;  ///< a program that knows MPI alone; empty: none
   std::filesystem::path json;
   std::filesystem::path tune;  ///< the tuning file to write; empty: none
   double tune_seconds = 20;    ///< the time that measuring for it may take

@@ -65,6 +65,20 @@ class Doctor(unittest.TestCase):
                                     f"{folder}/some/run", ranks=2), 2,
                        r"(?m)^error +checkpoints .*/some/run: No such file")
 
+    def test_programs_that_know_mpi_alone(self):
+        """A static program, one that calls MPI, and a script; others are made up in a unit test."""
+        for program, line in (("collective-benchmark", "ok .* calls MPI in a shared library"),
+                              ("tutti-doctor", "ok .* itself calls no function of MPI"),
+                              ("/sbin/ldconfig", "warning .* is linked statically"),
+                              ("/no/program", "error .*/no/program: no such program")):
+            if not program.startswith("/"):
+                program = programs.program(program)
+            elif not Path(program).exists() and "no" not in program:
+                continue  # no program is known to be static
+            code = 2 if line.startswith("error") else 0
+            self.check(programs.run("tutti-doctor", "--seconds", "0", "--mpi-program", program),
+                       code, "(?m)^" + line.replace(" .*", r" +preload +\S*", 1))
+
     def test_open_files(self):
         self.check(run_shell("ulimit -n 70; $RUN"), 2, r"(?m)^error +limits .*ulimit -n allows 70")
 

@@ -78,7 +78,7 @@ class Results(unittest.TestCase):
         if Path(LIBRARY).parent == ROOT / "build/runtime":
             self.assertIn(f" env LD_PRELOAD={LIBRARY} {PROGRAMS}/preload_program", shown.stdout)
         else:
-            self.assertIn("--mpi-program: there is no libtutti_mpi_", shown.stderr)
+            self.assertIn("error: there is no libtutti_mpi_", shown.stderr)
 
     def test_launchers_may_load_it_too(self):
         done = subprocess.run([*MPIRUN, "-np", "2", PROGRAMS / "preload_program"], text=True,

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every check of tutti-doctor on made-up machines: with one mistake each, and with none.
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "apps/doctor/checks.hpp"
+#include "apps/doctor/program_file.hpp"
 #include "apps/doctor/report.hpp"
 #include "apps/doctor/tune.hpp"
 #include "apps/doctor/tune_file.hpp"
@@ -80,6 +87,64 @@ TEST_CASE("a healthy job has no complaint, and a line for every check") {
   CHECK(all.size() == 14);
   CHECK_FALSE(has_error(all));
   CHECK(apps::doctor::verdict(all) == "0 errors, 0 warnings");
+}
+
+TEST_CASE("of a program that knows MPI alone it says why a preloaded library does nothing") {
+  using apps::doctor::check_program;
+  using File = apps::doctor::ProgramFile;
+  const File calls{.path = "/p", .is_elf = true, .has_loader = true, .calls_mpi = true};
+  struct Row {
+    Level level;
+    const char* text;
+    File file;
+  };
+  const auto with = [&](auto change) {
+    File file = calls;
+    change(file);
+    return file;
+  };
+  const std::array rows = {
+      Row{Level::ok, "/p calls MPI in a shared library", calls},
+      Row{Level::error, "p: no such program", File{}},
+      Row{Level::ok, "/p is a script", with([](File& file) { file.is_elf = false; })},
+      Row{Level::warning, "/p is linked statically",
+          with([](File& file) { file.has_loader = false; })},
+      Row{Level::warning, "/p runs with the rights of its owner or group",
+          with([](File& file) { file.takes_rights = true; })},
+      Row{Level::warning, "/p contains its MPI (libmpi.a)",
+          with([](File& file) { file.contains_mpi = true; })},
+      Row{Level::ok, "/p itself calls no function of MPI",
+          with([](File& file) { file.calls_mpi = false; })},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.text);
+    const Finding finding = check_program("p", row.file);
+    CHECK(finding.level == row.level);
+    CHECK(finding.text.starts_with(row.text));
+    CHECK(finding.remedy.empty() == (row.level == Level::ok));
+  }
+}
+
+TEST_CASE("what is read of a program follows from its file alone") {
+  const auto own = apps::doctor::read_program("/proc/self/exe");
+  CHECK(own.is_elf);
+  CHECK(own.has_loader);
+  CHECK(apps::doctor::read_program("sh").path.ends_with("/sh"));
+  CHECK(apps::doctor::read_program("no such program").path.empty());
+  // Cut off within its tables, and with numbers that lead out of the file.
+  char name[] = "/tmp/doctor_test.XXXXXX";
+  const int file = mkstemp(name);
+  REQUIRE(file >= 0);
+  std::ifstream from("/proc/self/exe", std::ios::binary);
+  std::string bytes(64, '\0');
+  from.read(bytes.data(), 64);
+  CHECK(fchmod(file, 0700) == 0);
+  CHECK(write(file, bytes.data(), bytes.size()) == 64);
+  close(file);
+  const auto cut = apps::doctor::read_program(name);
+  CHECK(cut.is_elf);
+  CHECK_FALSE(cut.has_loader);
+  std::filesystem::remove(name);
 }
 
 TEST_CASE("different libraries are found") {
