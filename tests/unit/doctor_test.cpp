@@ -16,6 +16,7 @@
 #include "apps/doctor/tune.hpp"
 #include "apps/doctor/tune_file.hpp"
 
+using apps::doctor::check_program;
 using apps::doctor::Finding;
 using apps::doctor::Findings;
 using apps::doctor::Level;
@@ -24,6 +25,8 @@ using apps::doctor::RankInfo;
 
 namespace {
 
+const apps::doctor::ProgramFile kCallsMpi{
+    .path = "/p", .is_elf = true, .has_loader = true, .calls_mpi = true};
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 /// The facts of two hosts of two ranks without a mistake.
@@ -89,36 +92,31 @@ TEST_CASE("a healthy job has no complaint, and a line for every check") {
   CHECK(apps::doctor::verdict(all) == "0 errors, 0 warnings");
 }
 
+TEST_CASE("a program that is not there is an error, and one that calls MPI is none") {
+  CHECK(check_program("p", kCallsMpi).text.starts_with("/p calls MPI in a shared library"));
+  CHECK(check_program("p", {}).level == Level::error);
+  CHECK(check_program("p", {}).text == "p: no such program, or not executable");
+}
+
 TEST_CASE("of a program that knows MPI alone it says why a preloaded library does nothing") {
-  using apps::doctor::check_program;
   using File = apps::doctor::ProgramFile;
-  const File calls{.path = "/p", .is_elf = true, .has_loader = true, .calls_mpi = true};
   struct Row {
+    bool File::*other;  ///< what is different
     Level level;
     const char* text;
-    File file;
-  };
-  const auto with = [&](auto change) {
-    File file = calls;
-    change(file);
-    return file;
   };
   const std::array rows = {
-      Row{Level::ok, "/p calls MPI in a shared library", calls},
-      Row{Level::error, "p: no such program", File{}},
-      Row{Level::ok, "/p is a script", with([](File& file) { file.is_elf = false; })},
-      Row{Level::warning, "/p is linked statically",
-          with([](File& file) { file.has_loader = false; })},
-      Row{Level::warning, "/p runs with the rights of its owner or group",
-          with([](File& file) { file.takes_rights = true; })},
-      Row{Level::warning, "/p contains its MPI (libmpi.a)",
-          with([](File& file) { file.contains_mpi = true; })},
-      Row{Level::ok, "/p itself calls no function of MPI",
-          with([](File& file) { file.calls_mpi = false; })},
+      Row{&File::is_elf, Level::ok, "/p is a script"},
+      Row{&File::has_loader, Level::warning, "/p is linked statically"},
+      Row{&File::takes_rights, Level::warning, "/p runs with the rights of its owner"},
+      Row{&File::contains_mpi, Level::warning, "/p contains its MPI (libmpi.a)"},
+      Row{&File::calls_mpi, Level::ok, "/p itself calls no function of MPI"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.text);
-    const Finding finding = check_program("p", row.file);
+    File file = kCallsMpi;
+    file.*row.other = !(file.*row.other);
+    const Finding finding = check_program("p", file);
     CHECK(finding.level == row.level);
     CHECK(finding.text.starts_with(row.text));
     CHECK(finding.remedy.empty() == (row.level == Level::ok));
@@ -232,10 +230,8 @@ TEST_CASE("bindings that overlap and too few processors are found") {
 
 TEST_CASE("ranks that may all use the same sufficient processors overlap without harm") {
   CHECK(complaints_after([](auto& ranks, auto&) {
-          for (RankInfo& info : ranks) {
-            info.host_processors = 64;
-            info.processors = {4, 5};
-          }
+          for (RankInfo& info : ranks) info.host_processors = 64;
+          for (RankInfo& info : ranks) info.processors = {4, 5};
         }).empty());
 }
 
