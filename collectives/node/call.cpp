@@ -71,14 +71,15 @@ void Call::require_steps() const {
 }
 
 /// Allocates this rank's ring at the first call that may need it; a group that only makes small
-/// calls never does. Writes it once, so that the first calls that go through it find its lines in a
-/// cache, as all later ones do: the learner compares paths by their first calls.
+/// calls never does. Where other ranks read it, it is written once, so that the first calls that go
+/// through it find its lines in a cache, as all later ones do: the learner compares paths by their
+/// first calls.
 void Call::make_ring() {
   ControlBlock& control = context_.memory.control();
   if (control.ring != 0) return;
   const std::size_t bytes = context_.tuning.ring_bytes;
   std::byte* const ring = allocate_shared_(bytes);
-  std::memset(ring, 0, bytes);
+  if (context_.memory.size() > 1) std::memset(ring, 0, std::min(bytes, SlotRing::kMostPrepared));
   control.ring = context_.memory.offset_of(ring);
   control.ring_bytes = bytes;
 }

@@ -30,6 +30,8 @@ void SlotRing::agree_on_length(const NodeMemory& memory) {
     least = std::min<std::size_t>(least, peer.control().ring_bytes);
   }
   set_length(least);
+  if (memory.size() == 1) return;
+  least = std::min(least, kMostPrepared);
   for (const Peer& peer : memory.peers) map_pages(peer.arena + peer.control().ring, least);
 }
 

@@ -34,6 +34,10 @@ class SlotRing {
  public:
   /// Number of slots, of any size, that may be in use at a time.
   static constexpr std::size_t kLive = 4;
+  /// Number of bytes whose pages are made and mapped before the first use: the longest ring that is
+  /// chosen for the caches. Slots of many nodes' pieces need rings of up to 48 MiB, of which most
+  /// programs use little.
+  static constexpr std::size_t kMostPrepared = std::size_t{4} << 20;
   /// Returns the smallest size of a ring for slots of up to `slot` bytes. Space behind the last
   /// slot is not used.
   static constexpr std::size_t least_bytes(std::size_t slot) {
@@ -42,9 +46,9 @@ class SlotRing {
 
   void set_length(std::size_t bytes) { bytes_ = bytes; }
   /// Sets the smallest length that any rank of the node has chosen. Ranks choose a length by the
-  /// caches of the cores that they run on, which may differ. Also maps the pages of all rings, so
-  /// that the first calls take as long as later ones: the learner compares paths by their first
-  /// calls. Call it once all ranks of the node have made their rings.
+  /// caches of the cores that they run on, which may differ. Also maps the first kMostPrepared
+  /// bytes of all rings, so that the first calls take as long as later ones: the learner compares
+  /// paths by their first calls. Call it once all ranks of the node have made their rings.
   void agree_on_length(const NodeMemory& memory);
   [[nodiscard]] std::size_t length() const { return bytes_; }
 

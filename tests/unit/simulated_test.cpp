@@ -5,8 +5,10 @@
 #include <cmath>
 #include <cstdint>
 #include <doctest/doctest.h>
+#include <fstream>
 #include <malloc.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "tutti/error.hpp"
@@ -300,6 +302,15 @@ std::size_t allocated_bytes() {
   return memory.uordblks + memory.hblkhd;
 }
 
+/// Returns the bytes of memory that this process has, arenas included.
+double resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  double all = 0;
+  double resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
 /// The bytes that each rank of a job has allocated besides its arena.
 struct Allocated {
   double once_created = 0;
@@ -347,6 +358,20 @@ TEST_CASE("what a rank allocates does not grow with the number of ranks or of no
     constexpr double kOfRound = 3000;
     CHECK(many.after_calls < few.after_calls + 4 * kOfRound);
   }
+}
+
+TEST_CASE("a ring for many nodes' pieces takes memory where it is used") {
+  constexpr int kNodes = 128;  // 6 slots of 32 KiB for each node: 24 MiB
+  Cluster cluster(pure_latency(), nodes_of(kNodes, 1), quiet());
+  const double before = resident_bytes();
+  double most = 0;
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    Tensor data = Tensor::zeros({std::int64_t{16} << 10});
+    for (int call = 0; call < 2; ++call) comm.allreduce(data);
+    most = std::max(most, resident_bytes());
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(most - before < kNodes * 2e6);
 }
 #endif
 
