@@ -64,7 +64,10 @@ tutti_package(library ${library} libs "replicated key-value store"
 summed over all ranks. This package has the shared library, and what programs
 that know MPI alone are preloaded with."
   RECOMMENDS "${packages}")
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${debian}/shlibs ${debian}/triggers)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${debian}/shlibs)
+if(CMAKE_VERSION VERSION_LESS 4.4)  # which writes it itself, and makes another one executable
+  list(APPEND CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${debian}/triggers)
+endif()
 tutti_package(dev libtutti-dev libdevel "headers of a replicated key-value store"
   "What programs in C++ and C that use Tutti are compiled with: the headers, and
 files for CMake and pkg-config."
