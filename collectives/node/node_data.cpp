@@ -8,7 +8,6 @@
 #include "collectives/job/shifted.hpp"
 
 namespace tutti::collectives {
-
 namespace {
 
 /// Small enough that fetched data is still in the cache when it is summed.
