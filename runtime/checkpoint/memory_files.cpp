@@ -32,6 +32,11 @@ struct stat status_of(const FileDescriptor& file, const fs::path& path) {
 
 }  // namespace
 
+std::string in_kib_or_mib(std::uint64_t bytes) {
+  constexpr std::uint64_t kFew = std::uint64_t{10} << 20;
+  return bytes < kFew ? std::to_string(bytes >> 10) + " KiB" : std::to_string(bytes >> 20) + " MiB";
+}
+
 void make_memory_file(const fs::path& path, std::uint64_t bytes) {
   const FileDescriptor file = open_own_file(path, O_CREAT);
   const off_t before = status_of(file, path).st_size;
@@ -44,8 +49,8 @@ void make_memory_file(const fs::path& path, std::uint64_t bytes) {
   } while (status != 0 && errno == EINTR);
   if (status == 0) return;
   throw Error(ErrorCode::out_of_memory, "a snapshot's file " + path.string() + " of " +
-                                            std::to_string(bytes >> 20) +
-                                            " MiB cannot be made: " + std::strerror(errno));
+                                            in_kib_or_mib(bytes) +
+                                            " cannot be made: " + std::strerror(errno));
 }
 
 std::span<std::byte> MemoryFiles::map(const fs::path& path, std::uint64_t bytes) {

@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <sys/types.h>
 
 #include "runtime/base/file.hpp"
 #include "runtime/job/arena.hpp"
 
 namespace tutti::checkpoint {
+
+/// "390 KiB", and from 10 MiB on "40 MiB".
+std::string in_kib_or_mib(std::uint64_t bytes);
 
 /// Makes the file, for its user alone, or gives the one that is there this size. All of its pages
 /// are there afterwards, so that writing to a mapping of it cannot fail. Errors: io, out_of_memory.

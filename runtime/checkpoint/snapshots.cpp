@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <random>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <utility>
 
@@ -60,6 +61,18 @@ void send_to_all(Communicator& ranks, std::span<std::byte> mapped, std::uint64_t
   }
 }
 
+/// The error, or, if the file system has neither a block nor a name left, that memory is lacking:
+/// without snapshots the job goes on.
+Error or_no_memory(const Error& error, const fs::path& folder) {
+  struct statvfs room {};
+  const bool is_full = statvfs(folder.c_str(), &room) == 0 &&
+                       (room.f_bavail == 0 || (room.f_files != 0 && room.f_favail == 0));
+  if (error.code() != ErrorCode::io || !is_full) return error;
+  return {ErrorCode::out_of_memory,
+          "no memory is left for snapshots: " + std::string(error.what()) + "; make " +
+              folder.string() + " larger, or save() alone"};
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
@@ -72,6 +85,7 @@ std::string host_name() {
 /// skip further steps, and stay in step with the other nodes until all agree.
 class Snapshots::OnNode {
  public:
+  explicit OnNode(fs::path folder) : folder_(std::move(folder)) {}
   template <class Body>
   void run(Body body) {
     if (error_) return;
@@ -79,7 +93,7 @@ class Snapshots::OnNode {
       body();
     } catch (const Error& error) {
       if (!error.recoverable()) throw;
-      error_ = error;
+      error_ = or_no_memory(error, folder_);
     }
   }
   /// Collective over all ranks: the error of the lowest rank that has one.
@@ -90,6 +104,7 @@ class Snapshots::OnNode {
   }
 
  private:
+  fs::path folder_;
   std::optional<Error> error_;
 };
 
@@ -97,12 +112,14 @@ Snapshots::Snapshots(Communicator& ranks, const fs::path& folder, const fs::path
     : ranks_(ranks),
       node_(ranks.num_nodes() == 1 ? ranks : ranks.split(ranks.node(), ranks.rank())),
       generations_(make_folder_of_node(folder, directory)) {
-  ranks_.agree([&] {
+  OnNode on_node(folder);
+  on_node.run([&] {
     if (!is_first()) return;
     const fs::path path = generations_.directory() / "progress";
     make_memory_file(path, kProgressBytes);
     progress_ = reinterpret_cast<std::uint64_t*>(files_.map(path, kProgressBytes).data());
   });
+  on_node.agree(ranks_);
   std::vector<std::int64_t> next(1);
   ranks_.agree([&] {
     if (is_first()) next[0] = static_cast<std::int64_t>(generations_.next()) - 1;
@@ -118,7 +135,7 @@ fs::path Snapshots::make_folder_of_node(const fs::path& folder, const fs::path& 
   const std::int64_t mine = is_first() ? own : 0;
   std::vector<std::int64_t> all(static_cast<std::size_t>(ranks_.size()));
   ranks_.allgather(view(&mine, {1}), view(all.data(), {ranks_.size()}));
-  OnNode on_node;
+  OnNode on_node(folder);
   std::string path;
   on_node.run([&] {
     path = text_of_first(node_, [&] {
@@ -156,12 +173,11 @@ void Snapshots::require_memory(const fs::path& reused, std::uint64_t bytes) cons
   const std::uint64_t there = reused.empty() ? 0 : bytes_in(reused);
   const AvailableMemory available = available_memory(generations_.directory().c_str());
   if (bytes <= there || bytes - there <= available.bytes) return;
-  const auto mebibytes = [](std::uint64_t count) { return std::to_string(count >> 20) + " MiB"; };
   throw Error(ErrorCode::out_of_memory,
-              "a snapshot takes " + mebibytes(bytes) + " of each node's memory, twice, and " +
-                  mebibytes(bytes - there) + " more are needed now, but only " +
-                  mebibytes(available.bytes) + " are available according to " + available.source +
-                  "; use a larger limit, fewer keys, or save() alone");
+              "a snapshot takes " + in_kib_or_mib(bytes) + " of each node's memory, twice, and " +
+                  in_kib_or_mib(bytes - there) + " more are needed now, but only " +
+                  in_kib_or_mib(available.bytes) + " are available according to " +
+                  available.source + "; use a larger limit, fewer keys, or save() alone");
 }
 
 std::uint64_t Snapshots::take(const StoreContent& content, std::uint64_t held) {
@@ -169,7 +185,7 @@ std::uint64_t Snapshots::take(const StoreContent& content, std::uint64_t held) {
   const fs::path folder = generations_.partial(number);
   Manifest manifest{
       .generation = number, .files = {}, .metadata = content.metadata, .pushes = content.pushes};
-  OnNode on_node;
+  OnNode on_node(generations_.directory());
   on_node.run([&] {
     node_.agree([&] {
       if (is_first()) begin(number, bytes_of(content, ranks_.size()), held);
@@ -285,7 +301,7 @@ std::optional<LoadedStore> Snapshots::load(const Wanted& wanted,
     const auto number = static_cast<std::uint64_t>(newest.number);
     std::optional<LoadedStore> loaded;
     std::string damage;
-    OnNode on_node;
+    OnNode on_node(generations_.directory());
     on_node.run([&] {
       try {
         loaded = read_generation(node_, generations_, number, wanted);

@@ -40,6 +40,10 @@ class Work {
     if (kind_ == "store") {
       store_->push("a", value_);
       store_->pull("a", sum_);
+    } else if (kind_ == "snapshots") {
+      store_->push("a", value_);
+      store_->pull("a", sum_);
+      snapshot_when_due(*store_, "run", [] { return Metadata(); });
     } else if (kind_ == "async") {
       if (pending_) finish();
       pending_ = store_->push_async("a", value_);

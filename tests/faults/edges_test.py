@@ -193,6 +193,11 @@ def cgroup(controller, first_version, second_version):
             time.sleep(0.05)
 
 
+def can_mount():
+    return shutil.which("unshare") and not subprocess.run(
+        ["unshare", "-m", "true"], capture_output=True, check=False).returncode
+
+
 class Edges(unittest.TestCase):
     def for_each(self, cases, see, check):
         """`see(case)` of several cases at once, then `check(case, seen)` of each."""
@@ -275,8 +280,7 @@ class Machine(Edges):
         self.for_each(cases, see, check)
 
     def test_each_mount(self):
-        if not shutil.which("unshare") or subprocess.run(
-                ["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        if not can_mount():
             raise unittest.SkipTest("no right to mount")
         cases = list(itertools.product(MOUNTS, KINDS, LAYOUTS, ("memfd", "shm")))
 
@@ -286,6 +290,30 @@ class Machine(Edges):
                        prefix=["unshare", "-m", "sh", "-c", f'{MOUNTS[mount]} && exec "$@"', "sh"])
 
         self.for_each(cases, see, lambda _, done: self.right_or_one_sentence(done))
+
+    def test_memory_that_is_too_small_for_snapshots(self):
+        """The job is right all the same, and a warning has the sum. A snapshot is 390 KiB."""
+        if not can_mount():
+            raise unittest.SkipTest("no right to mount")
+        lacks = {"4M": "", "600k": " 390 KiB", "400k": " 390 KiB|No space", "200k": " 390 KiB",
+                 "8M,nr_inodes=3": "No space left"}
+        cases = list(itertools.product(lacks, LAYOUTS))
+
+        def see(case):
+            size, layout = case
+            mount = f'mount -t tmpfs -o mode=700,size={size} none /srv && exec "$@"'
+            return run([WORKER, "snapshots"],
+                       {**LAYOUTS[layout], "TUTTI_SNAPSHOTS": "/srv", "TUTTI_LOG": "warning",
+                        "TUTTI_SNAPSHOT_EVERY": "1e-9"},
+                       prefix=["unshare", "-m", "sh", "-c", mount, "sh"])
+
+        def check(case, done):
+            lack = lacks[case[0]]
+            self.assertEqual((done.returncode, b"right" in done.stdout), (0, True), said(done))
+            self.assertEqual(said(done).count("warning: "), 1 if lack else 0, said(done))
+            self.assertRegex(said(done), lack or "^")
+
+        self.for_each(cases, see, check)
 
     def test_each_control_group(self):
         cases = list(itertools.product(CGROUPS, KINDS, LAYOUTS))
