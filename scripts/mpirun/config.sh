@@ -13,7 +13,7 @@ source "$folder/preload.sh"
 help() {
   cat <<'END_OF_HELP'
 usage: tutti-config --preload [PROGRAM]
-       tutti-config --cflags | --libs | --prefix | --version
+       tutti-config [--cflags] [--libs] [--prefix] [--version]
 
   --preload   the library for LD_PRELOAD, with which programs that know MPI alone use Tutti's
               collectives; for the MPI of PROGRAM, or of the first launcher in the PATH (MPIRUN):
@@ -51,29 +51,39 @@ preload() {
 }
 
 prefix=$(cd -- "$folder/../../.." && pwd)
-case $#${1:-} in
-  1--preload | 2--preload) preload "${@:2}" ;;
-  1--prefix)
-    find_library
-    printf '%s\n' "$prefix"
+case ${1:-} in
+  --help | -h)
+    help
+    exit
     ;;
-  1--version)
-    find_library
-    printf '%s\n' "${library##*.so.}"
-    ;;
-  1--cflags)
-    find_library
-    require_headers
-    printf -- '-I%q\n' "$prefix/include"
-    ;;
-  1--libs)
-    find_library
-    require_headers
-    printf -- '-L%q -ltutti\n' "${library%/*}"
-    ;;
-  1--help | 1-h) help ;;
-  *)
-    help >&2
-    exit 1
+  --preload)
+    if [ $# -gt 2 ]; then
+      help >&2
+      exit 1
+    fi
+    preload "${@:2}"
+    exit
     ;;
 esac
+words=()
+for option; do
+  find_library
+  case $option in
+    --prefix) words+=("$prefix") ;;
+    --version) words+=("${library##*.so.}") ;;
+    --cflags)
+      require_headers
+      words+=("$(printf -- '-I%q' "$prefix/include")")
+      ;;
+    --libs)
+      require_headers
+      words+=("$(printf -- '-L%q -ltutti' "${library%/*}")")
+      ;;
+    *) words=() && break ;;
+  esac
+done
+if [ ${#words[@]} = 0 ]; then
+  help >&2
+  exit 1
+fi
+printf '%s\n' "${words[*]}"

@@ -268,6 +268,8 @@ class Config(Installed):
             if isinstance(said, list):
                 said = " ".join(said)
             self.assertEqual(said, expected, option)
+        both = shlex.split(run(link / "bin" / "tutti-config", "--cflags", "--libs").stdout)
+        self.assertEqual(both, [f"-I{self.include}", f"-L{self.library}", "-ltutti"])
 
     def test_it_names_the_library_to_preload_for_a_launcher_and_for_a_program(self):
         mpirun = shlex.split(tool("MPIRUN"))[0]
