@@ -104,7 +104,12 @@ class Packages(Installed):
     def test_lintian_finds_nothing(self):
         if not shutil.which("lintian"):
             raise unittest.SkipTest("no lintian in the PATH")
-        done = run("lintian", "--fail-on", "error,warning", *self.files, check=False)
+        # What it says of pkg-config's files is right for a build with Debian's prefix and without
+        # CUDA, whose folder is none of Debian's.
+        tags = ("bad-directive", "multi-arch-wrong-dir", "unavailable-for-cross-compilation")
+        suppressed = ",".join(f"pkg-config-{tag}" for tag in tags)
+        done = run("lintian", "--fail-on", "error,warning", "--suppress-tags", suppressed,
+                   *self.files, check=False)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
 
 
