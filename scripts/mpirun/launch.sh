@@ -214,7 +214,9 @@ fi
 spell_options
 choose_gpus
 if [ "$mpi_program" = yes ]; then choose_preload; fi
-command=("$mpirun" "${options[@]}" "${passed[@]}" "${program[@]}")
+reports=()  # what mpirun says of itself
+if [ -n "$snapshot_every" ]; then choose_reports; fi
+command=("$mpirun" "${reports[@]}" "${options[@]}" "${passed[@]}" "${program[@]}")
 
 if [ "$dry_run" = yes ]; then
   quoted "${command[@]}"
@@ -301,7 +303,7 @@ for ((restart = 0;; ++restart)); do
   if [ -n "$hosts" ] && [ "$dialect" = openmpi ]; then
     options=()
     spell_options
-    command=("$mpirun" "${options[@]}" "${passed[@]}" "${program[@]}")
+    command=("$mpirun" "${reports[@]}" "${options[@]}" "${passed[@]}" "${program[@]}")
     if [ -n "$snapshot_every" ]; then write_removal; fi
   fi
 done

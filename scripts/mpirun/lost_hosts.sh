@@ -205,6 +205,7 @@ for turn in 1 2 3 4 5 6 7 8 9 10; do
   sleep 0.1;
 done
 END
+  if [ -n "$snapshot_every" ]; then echo "; rm -f -- $(segments_of "$TUTTI_SNAPSHOTS")"; fi
 }
 
 # leave_out_lost_hosts: before another start, ends what the last one has left, leaves out hosts that

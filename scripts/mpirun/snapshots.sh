@@ -2,43 +2,85 @@
 # shellcheck shell=bash
 # The memory that keeps snapshots between the starts of a job. To be sourced by launch.sh, whose
 # variables it reads.
-# shellcheck disable=SC2154
+# shellcheck disable=SC2034,SC2154
 #
-#   /dev/shm/tutti-RANDOM/       on each host, of this user alone; TUTTI_SNAPSHOTS names it
+#   /dev/shm/tutti-RANDOM/       on each host, of this user alone; TUTTI_SNAPSHOTS names it. On this
+#                                host RANDOM.new while it is made, RANDOM.old while it is removed
 #     HOST.0/DIRECTORY/          what a node has: runtime/checkpoint/snapshots.hpp
 #     lock                       on this host: locked while launch.sh or its mpirun lives
 #     remove                     on this host: the command that removes the folder everywhere
 #     errors                     on this host: what the last start wrote to standard error at last
+#     uri                        on this host: the name of Open MPI's job, and where mpirun listens
 
 name_snapshots() {
   TUTTI_SNAPSHOTS=/dev/shm/tutti-$(od -An -N16 -tx8 /dev/urandom | tr -d ' \n')
   TUTTI_SNAPSHOT_EVERY=$snapshot_every
   export TUTTI_SNAPSHOTS TUTTI_SNAPSHOT_EVERY
+  # Open MPI would leave the other ranks a second, twice, before it kills them.
+  export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-0}
+  export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-0}
 }
 
-# Removes the folders of a launch.sh that was killed: nobody holds their lock. Stores make folders
-# with such names, too, and remove them in the same way.
+# choose_reports: has Open MPI's mpirun write `uri`.
+choose_reports() {
+  if [[ $dialect == openmpi && $version -le 4 && " ${passed[*]}" != *-report-uri* ]]; then
+    reports=(--report-uri "$TUTTI_SNAPSHOTS/uri")
+  fi
+}
+
+# segments_of FOLDER: the pattern of the files in /dev/shm that the ranks of the last start have
+# made for Open MPI. Its mpirun removes them, unless it is killed.
+segments_of() {
+  local job
+  job=$(head -c 99 -- "$1/uri" 2>/dev/null) || true
+  if [[ ${job%%.*} =~ ^[0-9]+$ ]]; then
+    printf '/dev/shm/vader_segment.*.%d.%x.*' "$EUID" $((${job%%.*} + 1))
+  fi
+}
+
+# take_away FOLDER: removes a folder on all hosts. It has another name first, by which the next
+# start knows what is left if this one is killed meanwhile.
+take_away() {
+  local old=${1%.old}.old
+  # shellcheck disable=SC2046
+  rm -f -- $(segments_of "$1")
+  if [ "$1" != "$old" ]; then mv -T -- "$1" "$old" 2>/dev/null || return 0; fi
+  if [ -O "$old/remove" ]; then
+    timeout 30 bash "$old/remove" </dev/null >/dev/null 2>&1 || true
+  fi
+  rm -rf -- "$old" || say "launch.sh: $old is left, which the next start removes."
+}
+
+is_unlocked() { [ -e "$1" ] && flock -n "$1" true 2>/dev/null; }
+
+# Removes the folders of a launch.sh that was killed: nobody holds their lock, or they have none yet
+# or no more. Stores make folders with such names, too, and remove them in the same way.
 remove_left_snapshots() {
-  local lock left
-  for lock in /dev/shm/tutti-*/lock; do
-    [ -O "$lock" ] || continue
-    left=${lock%/lock}
-    if flock -n "$lock" true 2>/dev/null; then
-      if [ -O "$left/remove" ]; then
-        timeout 30 bash "$left/remove" </dev/null >/dev/null 2>&1 || true
-      fi
-      rm -rf -- "$left"
-    fi
+  local left
+  for left in /dev/shm/tutti-*; do
+    if [ ! -O "$left" ]; then continue; fi
+    case $left in
+      *.old) ;;
+      *.new) [ ! -e "$left/lock" ] || is_unlocked "$left/lock" || continue ;;
+      *) is_unlocked "$left/lock" || continue ;;
+    esac
+    take_away "$left"
   done
 }
 
-# The lock has its name once it is held, so that nobody takes it meanwhile.
+# The folder has its name once its lock is held. A start of another job may take it away before.
 make_snapshots() {
-  (umask 077 && mkdir -- "$TUTTI_SNAPSHOTS") || fail "cannot make $TUTTI_SNAPSHOTS"
-  exec 7>"$TUTTI_SNAPSHOTS/unlocked"
-  flock 7
-  write_removal
-  mv -- "$TUTTI_SNAPSHOTS/unlocked" "$TUTTI_SNAPSHOTS/lock"
+  local new=$TUTTI_SNAPSHOTS.new reason=''
+  for _ in {1..20}; do
+    rm -rf -- "$new"
+    reason=$( (umask 077 && mkdir -- "$new") 2>&1) || continue
+    if { exec 7>"$new/lock"; } 2>/dev/null && flock 7 &&
+      mv -T -- "$new" "$TUTTI_SNAPSHOTS" 2>/dev/null; then
+      write_removal
+      return
+    fi
+  done
+  fail "cannot make $TUTTI_SNAPSHOTS: $reason"
 }
 
 write_removal() {
@@ -48,17 +90,7 @@ write_removal() {
   fi
 }
 
-# keep_errors() may give its file a name while the folder is emptied.
-remove_snapshots() {
-  local command=$TUTTI_SNAPSHOTS/remove pause
-  if [ -e "$command" ]; then timeout 30 bash "$command" </dev/null >/dev/null 2>&1 || true; fi
-  exec {pause}<> <(:)  # a read that nothing answers
-  for _ in {1..20}; do
-    if rm -rf -- "$TUTTI_SNAPSHOTS" 2>/dev/null; then return 0; fi
-    read -r -t 0.05 -u "$pause" _ || true
-  done
-  say "launch.sh: $TUTTI_SNAPSHOTS is left, which the next start removes."
-}
+remove_snapshots() { take_away "$TUTTI_SNAPSHOTS"; }
 
 # Passes standard error on, and keeps its end.
 keep_errors() {

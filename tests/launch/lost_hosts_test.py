@@ -122,6 +122,7 @@ class LostHosts(launcher.Folder):
     def test_a_slurm_job_asks_by_srun_and_is_queued_again_when_too_few_are_left(self):
         self.script("scontrol", 'printf "n1\\nn2\\nn3\\n"')
         self.script("srun", 'until [ "$1" = bash ]; do host=${1#--nodelist=}; shift; done\n'
+                            f'touch {self.folder}/was_asked\n'
                             f'case " $(cat {self.folder}/silent) " in *" $host "*) exit 1 ;; esac\n'
                             'exec "$@"\n')
         for losses, starts, code in (
@@ -132,6 +133,7 @@ class LostHosts(launcher.Folder):
                     "--spares", 1, losses=losses, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-3]",
                     SLURM_TASKS_PER_NODE="2(x3)", PATH=f"{self.folder}:{os.environ['PATH']}")
                 self.assertEqual((result.code, seen), (code, starts), result.err)
+                self.assertTrue((self.folder / "was_asked").exists())
 
     def test_a_host_whose_shell_hangs_is_not_waited_for(self):
         result, starts = self.start("--host", "a:2,b:2", "--spares", 1, losses=["a"],

@@ -3,6 +3,7 @@
 """When launch.sh starts a job again. Its mpirun ends with the codes of a list, one per start."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -104,6 +105,16 @@ class Restarts(launcher.Folder):
         self.assertTrue(left.is_dir())
         self.assertEqual(launch(*options, MPIRUN=self.prepare(0)).code, 0)
         self.assertFalse(left.exists())
+
+    def test_memory_that_was_being_made_or_removed_is_removed_by_the_next_start(self):
+        options = ("--max-restarts", "1", "--snapshot-every", "1", "-np", "1", "true")
+        for suffix in (".new", ".old"):
+            left = Path(f"/dev/shm/tutti-{os.getpid()}{suffix}")
+            left.mkdir()
+            self.addCleanup(shutil.rmtree, left, ignore_errors=True)
+            (left / "errors").touch()
+            self.assertEqual(launch(*options, MPIRUN=self.prepare(0)).code, 0)
+            self.assertFalse(left.exists())
 
     def test_snapshots_are_for_restarts(self):
         result = launch("--snapshot-every", "1", "-np", 1, "true", MPIRUN=self.prepare(0))
