@@ -18,16 +18,24 @@ void require_there(const fs::path& path) {
   throw Error(ErrorCode::corrupt_file, path.string() + " is missing");
 }
 
-TensorFile read_part(Communicator& ranks, const fs::path& folder, const Manifest& manifest,
-                     const std::string& name) {
-  const fs::path path = folder / name;
+/// A generation that is being read.
+struct Source {
+  Communicator& ranks;
+  fs::path folder;
+  Manifest manifest;
+  MemoryFiles* memory;  ///< for the mappings of one in the memory of a node; null on the disk
+};
+
+TensorFile read_part(const Source& source, const std::string& name) {
+  Communicator& ranks = source.ranks;
+  const fs::path path = source.folder / name;
   ranks.agree([&] {
     if (ranks.rank() == 0) require_there(path);
   });
-  TensorFile file = TensorFile::read(ranks, path);
+  TensorFile file = TensorFile::read(ranks, path, source.memory);
   ranks.agree([&] {
-    const auto expected = manifest.files.find(name);
-    if (expected == manifest.files.end() || expected->second != file.summary()) {
+    const auto expected = source.manifest.files.find(name);
+    if (expected == source.manifest.files.end() || expected->second != file.summary()) {
       throw Error(ErrorCode::corrupt_file,
                   path.string() + " is not the file that " + kManifest + " names");
     }
@@ -36,8 +44,9 @@ TensorFile read_part(Communicator& ranks, const fs::path& folder, const Manifest
 }
 
 /// Whose residuals a generation has: what the header of rank 0's says.
-std::string owner_of_residuals(Communicator& ranks, const fs::path& folder, const Wanted& wanted) {
-  const fs::path path = folder / residuals_of(0);
+std::string owner_of_residuals(const Source& source, const Wanted& wanted) {
+  Communicator& ranks = source.ranks;
+  const fs::path path = source.folder / residuals_of(0);
   ranks.agree([&] {
     if (ranks.rank() == 0) require_there(path);
   });
@@ -49,36 +58,36 @@ std::string owner_of_residuals(Communicator& ranks, const fs::path& folder, cons
 
 /// Reads none that would be thrown away: there may be many, of many ranks. Those of another number
 /// of ranks are no part of what has to be whole, so damage of them is none of the generation.
-void read_residuals(Communicator& ranks, const fs::path& folder, const Manifest& manifest,
-                    const Wanted& wanted, LoadedStore& loaded) {
+void read_residuals(const Source& source, const Wanted& wanted, LoadedStore& loaded) {
   int count = 0;
-  while (manifest.files.contains(residuals_of(count))) ++count;
+  while (source.manifest.files.contains(residuals_of(count))) ++count;
   if (count == 0) return;
   try {
-    loaded.residuals_owner = owner_of_residuals(ranks, folder, wanted);
+    loaded.residuals_owner = owner_of_residuals(source, wanted);
   } catch (const Error& error) {
     if (!is_damage(error) || count == wanted.ranks) throw;
     loaded.residuals_owner = std::to_string(count) + " ranks";
   }
   if (loaded.residuals_owner != wanted.owner) return;
   for (int rank = 0; rank < count; ++rank) {
-    loaded.residuals.push_back(read_part(ranks, folder, manifest, residuals_of(rank)));
+    loaded.residuals.push_back(read_part(source, residuals_of(rank)));
   }
 }
 
 }  // namespace
 
 LoadedStore read_generation(Communicator& ranks, const Generations& generations,
-                            std::uint64_t generation, const Wanted& wanted) {
-  const fs::path folder = generations.folder(generation);
-  const fs::path path = folder / kManifest;
+                            std::uint64_t generation, const Wanted& wanted, MemoryFiles* memory) {
+  Source source{
+      .ranks = ranks, .folder = generations.folder(generation), .manifest = {}, .memory = memory};
+  const fs::path path = source.folder / kManifest;
   const std::string text = text_of_first(ranks, [&] {
     require_there(path);
     return read_text(path, kMostManifestBytes);
   });
-  Manifest manifest;
+  Manifest& manifest = source.manifest;
   ranks.agree([&] { in_place(path.string(), [&] { manifest = parse_manifest(text); }); });
-  LoadedStore loaded{.weights = read_part(ranks, folder, manifest, kWeights),
+  LoadedStore loaded{.weights = read_part(source, kWeights),
                      .optimizer = {},
                      .residuals = {},
                      .residuals_owner = {},
@@ -88,9 +97,9 @@ LoadedStore read_generation(Communicator& ranks, const Generations& generations,
                      .readers = ranks};
   if (wanted.weights_only) return loaded;
   if (manifest.files.contains(kOptimizer)) {
-    loaded.optimizer = read_part(ranks, folder, manifest, kOptimizer);
+    loaded.optimizer = read_part(source, kOptimizer);
   }
-  read_residuals(ranks, folder, manifest, wanted, loaded);
+  read_residuals(source, wanted, loaded);
   return loaded;
 }
 

@@ -24,10 +24,11 @@ inline bool is_damage(const Error& error) {
   return error.code() == ErrorCode::corrupt_file && error.scope() == ErrorScope::agreed;
 }
 
-/// Reads and verifies what is wanted of a generation that rank 0 sees. Collective. Errors: see
-/// load().
+/// Reads and verifies what is wanted of a generation that rank 0 sees; one in the memory of a node,
+/// whose ranks these are, is mapped into `memory`. Collective. Errors: see load().
 LoadedStore read_generation(Communicator& ranks, const Generations& generations,
-                            std::uint64_t generation, const Wanted& wanted);
+                            std::uint64_t generation, const Wanted& wanted,
+                            MemoryFiles* memory = nullptr);
 
 /// A new file in the folder, synced. Errors: io; invalid_argument if the metadata are too much.
 void write_manifest(const fs::path& folder, const Manifest& manifest);

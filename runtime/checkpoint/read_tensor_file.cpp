@@ -3,7 +3,11 @@
 //   readers     the ranks that find the same header themselves: they see the same file
 //   they        read their chunks into memory of their own, and compare the digests
 //   deliver     every chunk goes from its reader to every rank
+//
+// A file in a node's memory, which its ranks map, is not read: they compare the digests of a share
+// each where it is, and each rank copies all chunks from there.
 #include <charconv>
+#include <cstring>
 #include <optional>
 #include <xxhash.h>
 
@@ -13,6 +17,7 @@
 #include "runtime/base/throw.hpp"
 #include "runtime/checkpoint/data_layout.hpp"
 #include "runtime/checkpoint/exchange.hpp"
+#include "runtime/checkpoint/memory_files.hpp"
 #include "runtime/checkpoint/seal.hpp"
 #include "runtime/checkpoint/tensor_file.hpp"
 #include "runtime/job/group.hpp"
@@ -118,13 +123,25 @@ Header check_together(Communicator& ranks, const fs::path& path, const Head& hea
   return header;
 }
 
+/// The bytes of a file that is mapped on all ranks; nothing if a rank cannot map it. Collective.
+std::span<const std::byte> map_on_all(Communicator& ranks, MemoryFiles& memory,
+                                      const fs::path& path, const Head& head) {
+  std::span<const std::byte> mapped;
+  try {
+    if (head.file) mapped = memory.map(path, head.file_bytes);
+  } catch (const Error&) {  // of the limit of address space, for example: then it is read
+  }
+  const bool has_failed_on_any = !ranks_where(ranks, mapped.empty()).empty();
+  return has_failed_on_any ? std::span<const std::byte>() : mapped;
+}
+
 }  // namespace
 
 Header TensorFile::read_header(Communicator& ranks, const fs::path& path) {
   return check_together(ranks, path, head_of_first(ranks, path));
 }
 
-TensorFile TensorFile::read(Communicator& ranks, const fs::path& path) {
+TensorFile TensorFile::read(Communicator& ranks, const fs::path& path, MemoryFiles* memory) {
   TensorFile result;
   result.path_ = path;
   Head head = head_of_first(ranks, path);
@@ -133,8 +150,27 @@ TensorFile TensorFile::read(Communicator& ranks, const fs::path& path) {
   result.readers_ = ranks_where(ranks, head.file.has_value());
   result.header_ = check_together(ranks, path, head);
   result.summary_.seal = head.text.substr(kSealPosition, kUnsealed.size());
-  result.read_share(ranks, head.file, head.text.size());
+  std::span<const std::byte> mapped;
+  if (memory != nullptr) mapped = map_on_all(ranks, *memory, path, head);
+  if (mapped.empty()) {
+    result.read_share(ranks, head.file, head.text.size());
+  } else {
+    result.mapped_ = mapped.subspan(head.text.size());
+    result.verify_share(ranks);
+  }
   return result;
+}
+
+void TensorFile::verify_share(Communicator& ranks) const {
+  const DataLayout layout(header_.tensors);
+  const Chunks mine = share_of(layout.chunks(), readers_, ranks.rank());
+  const std::uint64_t most = most_chunks(layout.chunks(), readers_);
+  in_rounds(ranks, mine.count(), most, [&](std::uint64_t index) {
+    const std::uint64_t chunk = mine.first + index;
+    const std::uint64_t begin = layout.begin_of(chunk);
+    const auto bytes = mapped_.subspan(begin, layout.begin_of(chunk + 1) - begin);
+    in_place(path_.string(), [&] { check_chunk(bytes, layout, header_, chunk); });
+  });
 }
 
 void TensorFile::read_share(Communicator& ranks, const std::optional<File>& file,
@@ -160,6 +196,14 @@ void TensorFile::read_share(Communicator& ranks, const std::optional<File>& file
 
 void TensorFile::deliver(Communicator& ranks, std::span<std::byte* const> destinations) const {
   const DataLayout layout(header_.tensors);
+  if (!mapped_.empty()) {
+    layout.for_each_part(
+        0, layout.bytes(),
+        [&](std::size_t tensor, std::uint64_t offset, std::uint64_t from, std::uint64_t to) {
+          std::memcpy(destinations[tensor] + offset, &mapped_[from], to - from);
+        });
+    return;
+  }
   Digest digest;
   digest.add(std::string_view(summary_.seal));
   std::vector<collectives::Segment> segments;

@@ -304,7 +304,7 @@ std::optional<LoadedStore> Snapshots::load(const Wanted& wanted,
     OnNode on_node(generations_.directory());
     on_node.run([&] {
       try {
-        loaded = read_generation(node_, generations_, number, wanted);
+        loaded = read_generation(node_, generations_, number, wanted, &files_);
       } catch (const Error& error) {
         if (!is_damage(error)) throw;
         damage = error.what();

@@ -57,9 +57,11 @@ FileSummary write_memory_file(Communicator& node, MemoryFiles& files, const fs::
 /// A file that has been read and verified. deliver() brings its tensors to where they belong.
 class TensorFile {
  public:
-  /// The ranks that see rank 0's file read a share each, into ordinary memory. Collective.
-  /// Errors  agreed: io; corrupt_file, naming the tensors that are hit.
-  static TensorFile read(Communicator& ranks, const fs::path& path);
+  /// The ranks that see rank 0's file read a share each, into ordinary memory. A file in the memory
+  /// of a node, whose ranks these are, they map into `memory`, which has to stay, and verify a
+  /// share each where it is. Collective. Errors  agreed: io; corrupt_file, naming the tensors that
+  /// are hit.
+  static TensorFile read(Communicator& ranks, const fs::path& path, MemoryFiles* memory = nullptr);
 
   /// The header alone, which is verified; no data is looked at. Collective. Errors: as read().
   static Header read_header(Communicator& ranks, const fs::path& path);
@@ -73,12 +75,14 @@ class TensorFile {
 
  private:
   void read_share(Communicator& ranks, const std::optional<File>& file, std::uint64_t data_begin);
+  void verify_share(Communicator& ranks) const;
 
   fs::path path_;
   Header header_;
   FileSummary summary_;
   std::vector<int> readers_;
   std::shared_ptr<const Tensor> share_;  ///< this rank's chunks of the data; null if it reads none
+  std::span<const std::byte> mapped_;  ///< all data of a file that is mapped on all ranks, or none
 };
 
 }  // namespace tutti::checkpoint

@@ -6,6 +6,9 @@
 //   load DIR            loads the values alone and prints which generation
 //   loop DIR COUNT      goes on where the checkpoint ends and saves after each step, for ever
 //   time DIR MIB        saves and loads that much, and prints the seconds
+//   restart DIR MIB     goes on from what is there, with so much of values and as much momentum,
+//   and
+//                       pushes for ever; prints when it has got how far (restart_seconds.py)
 #include <chrono>
 #include <iostream>
 #include <string>
@@ -96,9 +99,36 @@ void time(KVStore& kv, const std::string& directory, std::int64_t mib) {
   std::cout << "saved in " << saved << " s, loaded in " << loaded << " s" << std::endl;
 }
 
+/// Prints the system's time, which other processes know as well.
+void tell(const KVStore* kv, const char* what) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  if (kv == nullptr || kv->rank() == 0)
+    std::cout << what << ' ' << std::to_string(std::chrono::duration<double>(now).count())
+              << std::endl;
+}
+
+int restart(const std::string& directory, std::int64_t mib) {
+  tell(nullptr, "main");
+  KVStore kv = KVStore::create("dist");
+  kv.set_optimizer(optimizer::sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  tell(&kv, "store");
+  const Shape shape{mib, 1 << 18};
+  Tensor gradient = kv.allocate(shape, DType::float32);
+  std::ranges::fill(gradient.values<float>(), 1.0F);
+  tell(&kv, "buffers");
+  if (!kv.load(directory, {.may_be_absent = true})) kv.init("a", Tensor::zeros(shape));
+  tell(&kv, "loaded");
+  for (;;) {
+    kv.push("a", gradient);
+    tell(&kv, "pushed");
+    snapshot_when_due(kv, directory, [] { return Metadata(); });
+  }
+}
+
 int run(const std::vector<std::string>& arguments) {
   const std::string& verb = arguments.at(0);
   const std::string& directory = arguments.at(1);
+  if (verb == "restart") return restart(directory, std::stoi(arguments.at(2)));
   KVStore kv = KVStore::create(verb == "loop" ? arguments.at(3) : "dist");
   if (verb == "loop") return loop(kv, directory, std::stoi(arguments.at(2)));
   if (verb == "time") {
