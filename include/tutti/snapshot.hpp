@@ -35,6 +35,9 @@ TUTTI_API bool snapshot_when_due(KVStore& store, const std::filesystem::path& di
 // generation as save() makes it, while the program goes on. On rank 0 the call is complete when the
 // generation is there for good; on the others at once. The next save(), save_async() or load() and
 // the end of the store wait for that. No other rank takes part, so other calls wait for nothing.
-// Errors  as snapshot(). io: at wait() on rank 0, and at the next of these calls on all ranks.
+// Where there is too little memory for a snapshot, a warning says so once, with the sizes, and the
+// call is save(): it returns when the generation is there.
+// Errors  as snapshot(), but for out_of_memory. io: at wait() on rank 0, and at the next of these
+//         calls on all ranks.
 
 }  // namespace tutti

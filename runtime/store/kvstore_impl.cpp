@@ -408,9 +408,13 @@ bool KVStore::Impl::snapshot_when_due(const std::filesystem::path& directory,
 
 Pending KVStore::Impl::save_async(const std::filesystem::path& directory,
                                   const Metadata& metadata) {
-  const CallScope scope(*this, "save_async");
-  drop_unused_states();
-  return files_.save_async(directory, metadata);
+  {
+    const CallScope scope(*this, "save_async");
+    drop_unused_states();
+    if (const auto pending = files_.save_async(directory, metadata)) return *pending;
+  }
+  save(directory, metadata);
+  return {};
 }
 
 LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {

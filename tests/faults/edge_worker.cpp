@@ -5,6 +5,7 @@
 //   edge_worker KIND WAY one|all     KIND: a name of kKinds; WAY: a name of kWays
 //   edge_worker KIND                 the work alone; rank 0 prints "right" if its result is
 //   edge_worker save DIRECTORY       a checkpoint, saved and loaded
+//   edge_worker save-async DIRECTORY three checkpoints; prints "right" if the last one is loaded
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -140,15 +141,30 @@ int save(const std::string& directory) {
   return 0;
 }
 
+int save_async(const std::string& directory) {
+  constexpr int kSaves = 3;
+  KVStore kv = KVStore::create("dist");
+  kv.init("a", Tensor::zeros({kCount}));
+  for (int save = 1; save <= kSaves; ++save) {
+    kv.push("a", Tensor::full({kCount}, kv.rank() == 0 ? save : 0));
+    kv.save_async(directory, {{"step", std::to_string(save)}});
+  }
+  const bool is_last = kv.load(directory).metadata.at("step") == std::to_string(kSaves);
+  if (!is_last || kv.view("a").values<float>()[kCount - 1] != kSaves) return 3;
+  if (kv.rank() == 0) std::cout << "right" << std::endl;
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return run_program("edge_worker", [&] {
     if (argc == 2) return work_alone(argv[1]);
     if (argc == 3 && std::string(argv[1]) == "save") return save(argv[2]);
+    if (argc == 3 && std::string(argv[1]) == "save-async") return save_async(argv[2]);
     if (argc != 4) {
       throw Error(ErrorCode::invalid_argument,
-                  "usage: edge_worker KIND [WAY one|all], or save DIRECTORY");
+                  "usage: edge_worker KIND [WAY one|all], save DIRECTORY or save-async DIRECTORY");
     }
     return run(argv[1], argv[2], std::string(argv[3]) == "all");
   });

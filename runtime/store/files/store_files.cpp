@@ -147,6 +147,12 @@ std::filesystem::path one_name_of(const std::filesystem::path& directory) {
   return name.has_filename() ? name : name.parent_path();
 }
 
+/// Throws the error that is being handled on, unless it is a lack of memory that the store
+/// survives.
+void require_lack_of_memory(const Error& error) {
+  if (error.code() != ErrorCode::out_of_memory || !error.recoverable()) throw;
+}
+
 /// Logs a load, as a warning if a part of the checkpoint could not be used.
 void log_load(const collectives::Log& log, const std::filesystem::path& directory,
               const LoadResult& result) {
@@ -257,21 +263,38 @@ bool StoreFiles::take_due_snapshot(const std::filesystem::path& directory,
   try {
     snapshot(directory, metadata);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::out_of_memory || !error.recoverable()) throw;
+    require_lack_of_memory(error);
+    warn(std::string(error.what()) +
+         "; no more snapshots are taken, the job goes on with save() alone");
     snapshots_.end_schedule();
-    if (group_->topology().rank == 0) {
-      group_->log().warn(std::string(error.what()) +
-                         "; no more snapshots are taken, the job goes on with save() alone");
-    }
     return false;
   }
   snapshots_.was_taken();
   return true;
 }
 
-Pending StoreFiles::save_async(const std::filesystem::path& directory, const Metadata& metadata) {
+void StoreFiles::warn(const std::string& text) {
+  if (group_->topology().rank == 0) group_->log().warn(text);
+}
+
+std::optional<Pending> StoreFiles::save_async(const std::filesystem::path& directory,
+                                              const Metadata& metadata) {
   Communicator ranks(group_);
   finish_copy(ranks);
+  try {
+    return start_copy(ranks, directory, metadata);
+  } catch (const Error& error) {
+    require_lack_of_memory(error);
+    if (!std::exchange(has_warned_, true)) {
+      warn(std::string(error.what()) + "; until then save_async() is save(), so the program waits");
+    }
+    return std::nullopt;
+  }
+}
+
+/// Errors  agreed: out_of_memory, io.
+Pending StoreFiles::start_copy(Communicator& ranks, const std::filesystem::path& directory,
+                               const Metadata& metadata) {
   const std::filesystem::path from = take_snapshot("save_async", directory, metadata);
   const std::filesystem::path name = one_name_of(directory);
   Pending pending;
@@ -317,11 +340,21 @@ std::optional<checkpoint::LoadedStore> StoreFiles::read_newest(
                                   .owner_name = kOwnerName,
                                   .owner = owner,
                                   .ranks = ranks.size()};
-  checkpoint::Snapshots* const snapshots = snapshots_.to_load(ranks, one_name_of(directory));
-  if (snapshots == nullptr) return checkpoint::load(ranks, directory, wanted);
-  auto loaded = snapshots->load(wanted, checkpoint::newest_pushes(ranks, directory));
+  std::optional<checkpoint::LoadedStore> loaded;
+  std::uint64_t last = 0;
+  std::optional<Error> lack;
+  try {
+    if (auto* const snapshots = snapshots_.to_load(ranks, one_name_of(directory))) {
+      last = snapshots->last_push();
+      loaded = snapshots->load(wanted, checkpoint::newest_pushes(ranks, directory));
+    }
+  } catch (const Error& error) {
+    require_lack_of_memory(error);
+    lack = error;
+  }
   if (!loaded) loaded = checkpoint::load(ranks, directory, wanted);
-  const std::uint64_t last = snapshots->last_push();
+  if (lack && !loaded) throw *lack;  // there may be a snapshot
+  if (lack) warn(std::string(lack->what()) + "; what is on the disk is loaded");
   if (loaded) loaded->result.lost_pushes = last - std::min(last, loaded->result.pushes);
   return loaded;
 }

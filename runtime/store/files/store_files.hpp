@@ -37,7 +37,9 @@ class StoreFiles {
   bool is_snapshot_due();
   /// A snapshot; where there is too little memory, a warning and no more of them.
   bool take_due_snapshot(const std::filesystem::path& directory, const Metadata& metadata);
-  Pending save_async(const std::filesystem::path& directory, const Metadata& metadata);
+  /// Nothing where there is too little memory, as a warning says once: then save() is left.
+  std::optional<Pending> save_async(const std::filesystem::path& directory,
+                                    const Metadata& metadata);
   /// A call begins that counts as a push. Local.
   void count_push() noexcept { snapshots_.count_push(); }
   /// Reads and verifies everything, compares it with the contents of the store, and lets every rank
@@ -55,6 +57,10 @@ class StoreFiles {
   /// Returns the folder of the snapshot in this node's memory.
   std::filesystem::path take_snapshot(const char* call, const std::filesystem::path& directory,
                                       const Metadata& metadata);
+  Pending start_copy(Communicator& ranks, const std::filesystem::path& directory,
+                     const Metadata& metadata);
+  /// Writes a warning, on rank 0.
+  void warn(const std::string& text);
   /// Returns when what save_async() has begun is on the disk. Errors: io, with which it failed.
   void finish_copy(Communicator& ranks);
   std::optional<checkpoint::LoadedStore> read_newest(Communicator& ranks,
@@ -69,6 +75,7 @@ class StoreFiles {
   std::shared_ptr<Group> group_;
   std::map<std::filesystem::path, std::uint64_t> good_;  ///< directory -> generation known whole
   StoreSnapshots snapshots_;
+  bool has_warned_ = false;           ///< that save_async() has no memory for a snapshot
   std::filesystem::path copying_to_;  ///< on all ranks, until finish_copy(); else empty
   checkpoint::DiskWriter writer_;     ///< used by rank 0; ends before the snapshots go
 };
