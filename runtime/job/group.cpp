@@ -143,9 +143,6 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
     parts.why_unreadable = parts_.why_unreadable;
     if (parts_.reader != nullptr) parts.reader = parts_.reader->for_group(parts.topology, peers);
   }
-  if (parts_.transport != nullptr && parts.topology.size > 1) {
-    parts.transport = parts_.transport->for_group(members, number, parts.topology.num_nodes());
-  }
   if (parts.topology.num_nodes() > 1) parts.why_not_async = parts_.why_not_async;
   parts.pace = parts_.pace;
   parts.processors = parts_.processors;
@@ -153,6 +150,12 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
   parts.numbers = parts_.numbers;
   parts.scratch = Scratch::another(parts.arena);
   return parts;
+}
+
+std::unique_ptr<collectives::Transport> Group::transport_for(const std::vector<int>& members,
+                                                             const GroupParts& parts) const {
+  if (parts_.transport == nullptr || members.size() == 1) return nullptr;
+  return parts_.transport->for_group(members, parts.topology.group, parts.topology.num_nodes());
 }
 
 AsyncCalls& Group::async() {

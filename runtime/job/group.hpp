@@ -99,10 +99,14 @@ class Group {
   [[nodiscard]] GroupNumbers& numbers() const { return *parts_.numbers; }
 
   /// Returns the parts for a group of some of these ranks, in the order given; this rank is one of
-  /// them. They share this group's memory; the peers' control blocks are not set yet. Local.
-  /// Errors: invalid_argument for settings that do not fit these ranks, or if no number is left;
-  /// out_of_memory.
+  /// them. They share this group's memory; the peers' control blocks and the transport are not set
+  /// yet. Local. Errors: invalid_argument for settings that do not fit these ranks; out_of_memory.
   [[nodiscard]] GroupParts parts_for(const std::vector<int>& members, int number) const;
+  /// Returns the transport for these parts, whose messages travel among this group's, with tags by
+  /// the number; null where none is needed. Local. Errors: invalid_argument if MPI has no more
+  /// tags.
+  [[nodiscard]] std::unique_ptr<collectives::Transport> transport_for(
+      const std::vector<int>& members, const GroupParts& parts) const;
 
   /// The following functions do not wait for asynchronous calls.
   void check_usable() {

@@ -99,6 +99,7 @@ std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int 
   agree([&] {
     if (members.empty()) return;
     parts = parent.parts_for(members, number);
+    parts->transport = parent.transport_for(members, *parts);
     node = parts->node;
     scratch = parts->scratch;
     engine.memory().control().subgroup = scratch->offset_of_control();
