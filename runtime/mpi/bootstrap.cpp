@@ -218,11 +218,13 @@ void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
 
 /// Makes the transport, also on one node: a wait there must let the application's own messages
 /// progress, because the missing rank may be waiting for one of them.
-void make_transport(EarlyCollectives& ranks, int number, GroupParts& parts) {
+void make_transport(EarlyCollectives& ranks, int number, Callers callers, GroupParts& parts) {
   if (parts.topology.size == 1) return;
   ranks.agree("prepare their messages", [&] {
-    parts.transport =
+    auto messages =
         std::make_unique<MpiTransport>(ranks.comm(), parts.topology.num_nodes(), number);
+    if (callers == Callers::of_mpi) messages->let_callers_progress();
+    parts.transport = std::move(messages);
   });
   if (parts.topology.num_nodes() > 1 && thread_level() < ThreadLevel::serialized) {
     parts.why_not_async =
@@ -281,7 +283,7 @@ void log_choices(Group& group, const CreationTime& creation) {
 
 /// Makes a group of ranks that have met in a communicator of their own. Everything that may fail on
 /// a single rank is done in an agree(), so that no other rank waits for it.
-std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own,
+std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own, Callers callers,
                                 const CreationTime& creation, const Settings& settings) {
   require_equal_ranks(ranks, settings);
   const HostRanks host = meet_host(ranks);
@@ -308,7 +310,7 @@ std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own,
   });
   make_reader(ranks, host, node, parts);
   read_tuning(ranks, parts);
-  make_transport(ranks, own.number, parts);
+  make_transport(ranks, own.number, callers, parts);
   parts.reports = report_targets(ranks, host, parts.topology, settings);
   free_part(host.comm);
   std::shared_ptr<Group> group;
@@ -320,7 +322,8 @@ std::shared_ptr<Group> complete(EarlyCollectives& ranks, const CommOfGroup& own,
 }
 
 /// Makes a group. `is_world` says that its ranks are all of MPI_COMM_WORLD, in its order.
-std::shared_ptr<Group> make(const Comm& comm, bool is_world, const Settings& settings) {
+std::shared_ptr<Group> make(const Comm& comm, bool is_world, Callers callers,
+                            const Settings& settings) {
   const CreationTime creation;
   const MakesGroup makes_group;
   EarlyCollectives ranks(comm, settings.timeout, settings.log >= LogLevel::warning);
@@ -342,7 +345,7 @@ std::shared_ptr<Group> make(const Comm& comm, bool is_world, const Settings& set
     ranks.leave_parent("make a communicator of their own");
   }
   try {
-    return complete(ranks, own, creation, settings);
+    return complete(ranks, own, callers, creation, settings);
   } catch (...) {  // the communicator is not used again: some rank may still be in a call of MPI
     collectives::leak_until_exit(own.numbers);
     throw;
@@ -351,17 +354,17 @@ std::shared_ptr<Group> make(const Comm& comm, bool is_world, const Settings& set
 
 }  // namespace
 
-std::shared_ptr<Group> make_world_group(const Settings& settings) {
+std::shared_ptr<Group> make_world_group(const Settings& settings, Callers callers) {
   if (!load(settings)) return nullptr;
   ensure_initialized(settings);
   require_launch(settings);
-  auto group = make(calls().world(), /*is_world=*/true, settings);
+  auto group = make(calls().world(), /*is_world=*/true, callers, settings);
   finalize_together();  // all ranks of the job have met
   return group;
 }
 
 std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
-  return make(comm, /*is_world=*/false, settings);
+  return make(comm, /*is_world=*/false, Callers::of_library, settings);
 }
 
 }  // namespace tutti::mpi

@@ -67,7 +67,7 @@ void begin() {
   if (size == 1) return;
   try {
     const Settings settings = settings_of_preload();
-    auto world = mpi::make_world_group(settings);
+    auto world = mpi::make_world_group(settings, mpi::Callers::of_mpi);
     if (world == nullptr) return;
     const bool watched = is_watched(settings);
     const bool may_choose = !watched && settings.tuning != "static";

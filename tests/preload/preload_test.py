@@ -71,6 +71,10 @@ class Results(unittest.TestCase):
             status, output, errors = run([PROGRAMS / "preload_threads"], 2, **variables)
             self.assertEqual((status, output), (0, "3 threads, 0 wrong\n"), errors)
 
+    def test_a_thread_that_has_not_called_init_may_make_all_calls(self):
+        status, output, errors = run([PROGRAMS / "preload_threads", "serialized"], 2)
+        self.assertEqual((status, output), (0, "1 threads, 0 wrong\n"), errors)
+
     def test_the_launcher_puts_the_library_in_front_of_the_program(self):
         command = [LAUNCHER, "--mpi-program", "-np", "2", PROGRAMS / "preload_program"]
         shown = subprocess.run([*command[:1], "--dry-run", *command[1:]], capture_output=True,
