@@ -75,6 +75,17 @@ class Results(unittest.TestCase):
         status, output, errors = run([PROGRAMS / "preload_threads", "serialized"], 2)
         self.assertEqual((status, output), (0, "1 threads, 0 wrong\n"), errors)
 
+    def test_communicators_that_come_and_go_leave_nothing_behind(self):
+        for ranks, variables in ((2, {}), (3, {"TUTTI_RANKS_PER_NODE": "1"})):
+            status, output, errors = run([PROGRAMS / "preload_churn", "3000"], ranks, **variables)
+            self.assertEqual((status, errors), (0, ""))
+            grown = re.fullmatch(r"\d+ loops, 0 wrong, grown by (-?\d+) KiB, (-?\d+) descriptors, "
+                                 r"(-?\d+) mappings, (-?\d+) files\n", output)
+            self.assertIsNotNone(grown, output)
+            kib, descriptors, mappings, files = (int(number) for number in grown.groups())
+            self.assertLess(kib, 500)
+            self.assertEqual((descriptors, mappings, files), (0, 0, 0))
+
     def test_the_launcher_puts_the_library_in_front_of_the_program(self):
         command = [LAUNCHER, "--mpi-program", "-np", "2", PROGRAMS / "preload_program"]
         shown = subprocess.run([*command[:1], "--dry-run", *command[1:]], capture_output=True,
