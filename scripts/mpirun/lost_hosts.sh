@@ -208,20 +208,37 @@ END
   if [ -n "$snapshot_every" ]; then echo "; rm -f -- $(segments_of "$TUTTI_SNAPSHOTS")"; fi
 }
 
+# sort_hosts COMMAND: has the hosts run it, and fills `answering` and `lost`.
+sort_hosts() {
+  local host answers
+  answers=" $(ask_hosts "$1" "${all_hosts[@]%:*}" | tr '\n' ' ')"
+  answering=() lost=()
+  for host in "${all_hosts[@]}"; do
+    if [[ $answers == *" ${host%:*} "* ]]; then answering+=("$host"); else lost+=("${host%:*}"); fi
+  done
+}
+
+# has_enough_hosts: prints what pick_hosts picks of `answering`; fails if it is too little.
+has_enough_hosts() {
+  pick_hosts "$wanted_ranks" "${min_ranks:-$wanted_ranks}" "${answering[@]}"
+}
+
 # leave_out_lost_hosts: before another start, ends what the last one has left, leaves out hosts that
-# do not answer, and takes spares, or fewer ranks. Fails, with a sentence, if they are too few.
+# do not answer, and takes spares, or fewer ranks. Fails, with a sentence, if they are too few, also
+# when they are asked once more: what answers there may have been killed.
 leave_out_lost_hosts() {
-  local command host answers answering=() lost=() picked
+  local command answering=() lost=() picked
   command=$(end_leftovers)
   if ! can_ask_hosts; then
     ask localhost "$command" || true
     return 0
   fi
-  answers=" $(ask_hosts "$command" "${all_hosts[@]%:*}" | tr '\n' ' ')"
+  sort_hosts "$command"
+  if { [ -n "$spares$min_ranks" ] || [ ${#answering[@]} -gt 1 ]; } && ! has_enough_hosts >/dev/null
+  then
+    sort_hosts "$command"
+  fi
   if [ -n "$early" ]; then return 0; fi  # a signal to end may have ended the questions
-  for host in "${all_hosts[@]}"; do
-    if [[ $answers == *" ${host%:*} "* ]]; then answering+=("$host"); else lost+=("${host%:*}"); fi
-  done
   if [ ${#lost[@]} = 0 ] && [ ${#lost_hosts[@]} = 0 ]; then return 0; fi
   if [ -z "$spares$min_ranks" ] && [ ${#answering[@]} -le 1 ]; then
     say "launch.sh: no other host lets this one ask whether it is there, so none is left out."
@@ -229,7 +246,7 @@ leave_out_lost_hosts() {
   fi
   forget_snapshots "${lost_hosts[@]}"  # what a host has that is back is of before it was lost
   lost_hosts=("${lost[@]}")
-  if ! picked=$(pick_hosts "$wanted_ranks" "${min_ranks:-$wanted_ranks}" "${answering[@]}"); then
+  if ! picked=$(has_enough_hosts); then
     say "launch.sh: ${lost[*]} did not answer, and the other hosts have slots for" \
       "${picked%% *} of $wanted_ranks ranks, so the job is not started again: --spares K keeps" \
       "hosts free, --min-ranks M allows fewer ranks."

@@ -119,6 +119,15 @@ class LostHosts(launcher.Folder):
                 self.assertRegex(result.err, f"{lost} did not answer, and the other hosts have "
                                              "slots for [24] of [456] ranks, so the job is not")
 
+    def test_a_host_is_asked_twice_before_the_job_ends_for_it(self):
+        for options in ("--min-ranks 4", "--spares 1"):
+            asked = self.folder / options
+            asked.mkdir()
+            first = f"[ -e '{asked}'/$1 ] || {{ touch '{asked}'/$1; exit 255; }}"
+            result, starts = self.start("--host", "a:2,b:2,c:2", *options.split(),
+                                        losses=["b c"], dead=first)
+            self.assertEqual((result.code, len(starts)), (0, 2), result.err)
+
     def test_a_slurm_job_asks_by_srun_and_is_queued_again_when_too_few_are_left(self):
         self.script("scontrol", 'printf "n1\\nn2\\nn3\\n"')
         self.script("srun", 'until [ "$1" = bash ]; do host=${1#--nodelist=}; shift; done\n'
