@@ -94,11 +94,11 @@ void fill(std::span<float> values, int rank, bool is_last) {
   }
 }
 
-/// The number of elements of the last call that are not the sum.
-std::uint64_t count_wrong(std::span<const float> sums, int ranks) {
+/// The number of elements of the last call that are not the sum, or not there, of `expected`.
+std::uint64_t count_wrong(std::span<const float> sums, int ranks, std::size_t expected) {
   float of_ranks = 0;
   for (int i = 0; i < ranks; ++i) of_ranks += static_cast<float>(i % kPeriodOfRanks) + 1.0F;
-  std::uint64_t wrong = 0;
+  std::uint64_t wrong = expected - std::min(expected, sums.size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     wrong +=
         sums[i] != of_ranks + static_cast<float>(ranks) * static_cast<float>(i % kPeriodOfValues);
@@ -148,7 +148,9 @@ class Calls {
     if (!after_barrier) record();
     time(rank, own, after_barrier ? nullptr : &longest_.front());
     result_.traffic = cluster_.wires().traffic();
-    if (result_.wrong) *result_.wrong += count_wrong(own.output, result_.what.ranks());
+    if (!result_.wrong) return;
+    *result_.wrong +=
+        count_wrong(own.output, result_.what.ranks(), result_.what.bytes / sizeof(float));
   }
 
   void finish() {
@@ -214,7 +216,7 @@ class Calls {
 };
 
 void call_library(Calls& calls, const SimulatedCall& what, Communicator& comm, RankCalls own) {
-  const tutti::Shape shape{static_cast<std::int64_t>(own.input.size())};
+  const tutti::Shape shape{static_cast<std::int64_t>(what.bytes / sizeof(float))};
   std::vector<tutti::Tensor> of_node;
   if (what.buffers == "store") {
     for (std::span<float>* span : {&own.input, &own.output}) {
