@@ -137,7 +137,7 @@ TEST_CASE("handshakes by doubling bring small data of one source to every node")
 
 TEST_CASE("reproducible sums are right where nodes of one partial sum each are in another tree") {
   constexpr std::size_t kSizes[] = {40, 2500};
-  std::vector<int> many(17, 1);  // halving would be chosen for so many nodes of equal size
+  std::vector<int> many(33, 1);  // halving would be chosen for so many nodes of equal size
   many.front() = 2;
   for (const std::vector<int>& layout : {std::vector<int>{4, 2, 2}, {3, 3}, many}) {
     CAPTURE(layout.size());
@@ -311,8 +311,8 @@ TEST_CASE("which sums are tried with the handshakes and after them") {
 
 TEST_CASE("the number of nodes and of local ranks chooses") {
   CHECK(tuning_of({4, 4}).exchange == Exchange::direct);
-  CHECK(tuning_of(std::vector<int>(16, 1)).exchange == Exchange::direct);
-  CHECK(tuning_of(std::vector<int>(17, 1)).exchange == Exchange::halving);
+  CHECK(tuning_of(std::vector<int>(32, 1)).exchange == Exchange::direct);
+  CHECK(tuning_of(std::vector<int>(33, 1)).exchange == Exchange::halving);
   CHECK(tuning_of(std::vector<int>(7, 1)).handshakes == Handshakes::direct);
   CHECK(tuning_of(std::vector<int>(8, 1)).handshakes == Handshakes::doubling);
   CHECK(tuning_of({16}).wait_group == 16);
@@ -372,10 +372,10 @@ TEST_CASE("what no cache holds is written past the caches") {
 TEST_CASE("nodes with several partial sums each, or in another tree, keep to the direct exchange") {
   Settings reproducible;
   reproducible.reproducible = true;
-  const std::vector<int> uneven(17, 3);
+  const std::vector<int> uneven(33, 3);
   CHECK(tuning_of(uneven).exchange == Exchange::halving);
   CHECK(tuning_of(uneven, reproducible).exchange == Exchange::direct);
-  std::vector<int> in_another_tree(17, 1);
+  std::vector<int> in_another_tree(33, 1);
   in_another_tree.front() = 2;
   CHECK(tuning_of(in_another_tree, reproducible).exchange == Exchange::direct);
 }
