@@ -3,10 +3,12 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "runtime/mpi/bootstrap.hpp"
@@ -37,6 +39,18 @@ int mpi_code_of(const Error& error) {
   const std::string text = std::string(error.what()).substr(0, MPI_MAX_ERROR_STRING - 1);
   if (code != MPI_ERR_OTHER) PMPI_Add_error_string(code, text.c_str());
   return code;
+}
+
+/// What a rank that learned of an error from another one leaves that rank to print it, before MPI
+/// ends the job with no more than MPI_MAX_ERROR_STRING characters of it.
+constexpr auto kGrace = std::chrono::seconds(2);
+
+bool returns_errors(MPI_Comm comm) {
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  if (PMPI_Comm_get_errhandler(comm, &handler) != MPI_SUCCESS) return false;
+  if (handler == MPI_ERRORS_RETURN) return true;
+  if (handler != MPI_ERRORS_ARE_FATAL) PMPI_Errhandler_free(&handler);
+  return false;
 }
 
 }  // namespace
@@ -91,7 +105,11 @@ void end_job(const std::exception& error, const std::string& what) noexcept {
 }
 
 int raise(MPI_Comm comm, const Error& error) {
-  if (error.reporter()) say(std::string("error: ") + error.what());
+  if (error.reporter()) {
+    say(std::string("error: ") + error.what());
+  } else if (!returns_errors(comm)) {
+    std::this_thread::sleep_for(kGrace);
+  }
   const int code = mpi_code_of(error);
   PMPI_Comm_call_errhandler(comm, code);
   return code;
