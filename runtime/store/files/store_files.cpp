@@ -353,7 +353,7 @@ std::optional<checkpoint::LoadedStore> StoreFiles::read_newest(
     lack = error;
   }
   if (!loaded) loaded = checkpoint::load(ranks, directory, wanted);
-  if (lack && !loaded) throw *lack;  // there may be a snapshot
+  if (lack && !loaded) throw Error(*lack);  // there may be a snapshot
   if (lack) warn(std::string(lack->what()) + "; what is on the disk is loaded");
   if (loaded) loaded->result.lost_pushes = last - std::min(last, loaded->result.pushes);
   return loaded;
