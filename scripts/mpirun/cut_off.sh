@@ -40,7 +40,7 @@ unanswered() {
 end_launcher() {
   local launcher=$1
   shift
-  say "launch.sh: all ranks of this host have ended, and $*: the launcher is ended, too."
+  say "launch.sh: $*: the launcher is ended, too."
   trap '' TERM  # launch.sh ends this watch as soon as the launcher has ended
   # After SIGTERM it would ask the lost host first; Open MPI 4.1.4 was seen to crash then.
   # shellcheck disable=SC2046
@@ -52,8 +52,13 @@ end_launcher() {
 # launcher if one and the same connection has had no answer for GRACE seconds since: then it ends
 # with lost_host, and else with 0. Where hosts can be asked, 2 s and a host that does not answer the
 # question either are enough; and so are ranks of other hosts that are all stopped after GRACE.
+# A launcher is ended as well if no rank is on any host 10 times GRACE after its start: where what it
+# starts ranks by was killed on another host at the wrong moment, Open MPI's waits for it for ever.
 end_if_cut_off() {
-  local launcher=$1 grace=$2 waits='' now begun=no since=$SECONDS ended='' first=$2 pause
+  local launcher=$1 grace first longest start=$SECONDS begun=no waits='' now since=$SECONDS ended=''
+  local pause
+  grace=$(awk -v s="$2" 'BEGIN { s = int(s + .999); print s < 1 ? 1 : s }')  # may be .5, or 1e3
+  first=$grace longest=$((10 * grace))
   if can_ask_hosts && [ "$grace" -gt 2 ]; then first=2; fi
   exec {pause}<> <(:)  # a read that nothing answers: unlike `sleep`, no process is left
   while kill -0 "$launcher" 2>/dev/null; do
@@ -62,7 +67,15 @@ end_if_cut_off() {
       begun=yes waits='' ended=''
       continue
     fi
-    [ "$begun" = yes ] || continue
+    if [ "$begun" = no ]; then
+      if can_ask_hosts && [ $((SECONDS - start)) -ge "$longest" ]; then
+        if no_rank_is_there; then
+          end_launcher "$launcher" "no rank has started on any host for $longest s"
+        fi
+        start=$SECONDS
+      fi
+      continue
+    fi
     ended=${ended:-$SECONDS}
     now=$(unanswered "$launcher")
     if [ -z "$waits" ]; then
@@ -73,12 +86,14 @@ end_if_cut_off() {
     if [ -n "$waits" ] && [ $((SECONDS - since)) -ge "$first" ]; then
       if [ "$first" != "$grace" ] && all_hosts_answer; then first=$grace; fi
       if [ $((SECONDS - since)) -ge "$first" ]; then
-        end_launcher "$launcher" "another host has not answered it for $((SECONDS - since)) s"
+        end_launcher "$launcher" "all ranks of this host have ended, and another host has not" \
+          "answered it for $((SECONDS - since)) s"
       fi
     fi
     if can_ask_hosts && [ $((SECONDS - ended)) -ge "$grace" ]; then
       if only_stopped_ranks_are_left; then
-        end_launcher "$launcher" "those of other hosts have been stopped for $grace s"
+        end_launcher "$launcher" "all ranks of this host have ended, and those of other hosts" \
+          "have been stopped for $grace s"
       fi
       ended=$SECONDS
     fi

@@ -172,12 +172,16 @@ ask_hosts() {
 
 can_ask_hosts() { [ ${#all_hosts[@]} != 0 ]; }
 
-all_hosts_answer() {
-  [ "$(ask_hosts : "${all_hosts[@]%:*}" | wc -l)" = ${#all_hosts[@]} ]
-}
+all_hosts_answer() { all_answer :; }
 
 # ranks_here: prints a command that finds the processes of a job on a host: they have its mark.
 ranks_here() { echo "files=\$(grep -slzxF $job_mark /proc/[0-9]*/environ)"; }
+
+# all_answer COMMAND: it says on all hosts that it has come to its end.
+all_answer() { [ "$(ask_hosts "$1" "${all_hosts[@]%:*}" | wc -l)" = ${#all_hosts[@]} ]; }
+
+# no_rank_is_there: all hosts answer, and none has a rank, stopped or not.
+no_rank_is_there() { all_answer "$(ranks_here); if [ -n \"\$files\" ]; then exit; fi"; }
 
 # only_stopped_ranks_are_left: all hosts answer, a rank is left, and each that is left is stopped.
 only_stopped_ranks_are_left() {
@@ -186,7 +190,7 @@ only_stopped_ranks_are_left() {
     read -r line 2>/dev/null <\${file%environ}stat || continue; set -- \${line##*) };
     if [ \$1 != T ]; then exit; fi; done"
   has_ranks="$(ranks_here); if [ -z \"\$files\" ]; then exit; fi"
-  [ "$(ask_hosts "${is_running//$'\n'/ }" "${all_hosts[@]%:*}" | wc -l)" = ${#all_hosts[@]} ] &&
+  all_answer "${is_running//$'\n'/ }" &&
     [ "$(ask_hosts "$has_ranks" "${all_hosts[@]%:*}" | wc -l)" != 0 ]
 }
 

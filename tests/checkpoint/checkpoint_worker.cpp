@@ -6,8 +6,7 @@
 //   load DIR            loads the values alone and prints which generation
 //   loop DIR COUNT      goes on where the checkpoint ends and saves after each step, for ever
 //   time DIR MIB        saves and loads that much, and prints the seconds
-//   restart DIR MIB     goes on from what is there, with so much of values and as much momentum,
-//   and
+//   restart DIR MIB     goes on from what is there, with so much of values and of momentum, and
 //                       pushes for ever; prints when it has got how far (restart_seconds.py)
 #include <chrono>
 #include <iostream>

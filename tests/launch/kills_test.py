@@ -33,7 +33,8 @@ SEED = int(os.environ.get("KILLS_SEED", "1"))
 EPOCHS = 250
 MOST_DELAY_S = 1.5  # a start takes a third of that
 END_S = 60          # by which what a kill has to end has ended
-SETTINGS = {"TUTTI_REPRODUCIBLE": "1", "TUTTI_TIMEOUT": "10"}
+# A launcher that can start nothing any more is ended after 10 times the grace.
+SETTINGS = {"TUTTI_REPRODUCIBLE": "1", "TUTTI_TIMEOUT": "10", "TUTTI_GRACE": "3"}
 # Of one host, and how often each comes; then of three hosts, the third of which is a spare.
 VICTIMS = {"rank": 8, "mpirun": 3, "launch.sh": 2, "launch.sh and mpirun": 2, "all processes": 1}
 HOSTS_VICTIMS = {"rank of any host": 1, "processes of a host": 1, "host and its link": 1}

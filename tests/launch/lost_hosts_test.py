@@ -149,6 +149,15 @@ class LostHosts(launcher.Folder):
                                     dead="sleep 600", LAUNCH_ANSWER_S="2")
         self.assertEqual((result.code, starts[1]), (0, "--host b:2 -np 2"), result.err)
 
+    def test_a_launcher_that_starts_no_rank_is_ended(self):
+        body = f"[ -e {self.folder}/again ] && exit 0\ntouch {self.folder}/again\nexec sleep 600\n"
+        agent = self.script("agent", 'shift\nexec bash -c "$*"\n')
+        result = launch("--max-restarts", 1, "--host", "a:2,b:2", "true", TUTTI_GRACE=".7",
+                        OMPI_MCA_plm_rsh_agent=agent, MPIRUN=self.fake_mpirun(body=body))
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("no rank has started on any host for 10 s: the launcher is ended, too",
+                      result.err)
+
     def test_values_that_mean_nothing_are_refused(self):
         for options, said in [
                 ("--host a:2,b:2 --spares 2", "--spares 2 leaves none of 2 hosts to start on"),
