@@ -89,7 +89,10 @@ void begin() {
     the_process.store(made, std::memory_order_release);
   } catch (const Error& error) {
     if (error.reporter()) say(std::string("error: ") + error.what());
-    if (error.code() == ErrorCode::invalid_argument) PMPI_Abort(MPI_COMM_WORLD, 1);
+    if (error.code() == ErrorCode::invalid_argument) {
+      if (!error.reporter()) std::this_thread::sleep_for(kGrace);
+      PMPI_Abort(MPI_COMM_WORLD, 1);
+    }
     if (error.reporter()) say("warning: the MPI carries out this program's collectives");
   }
 }
