@@ -96,14 +96,28 @@ int keep(Request* request, std::unique_ptr<Pending> pending) {
   return kDone;
 }
 
-int code_of(Trouble trouble) {
-  switch (trouble) {
+/// Which of the ranks that it awaits cannot be reached any more: the only other one, or the first
+/// whose process has ended.
+int code_of_unreachable(const Pending& pending) {
+  const Job& job = state().job;
+  std::vector<int> others = pending.awaited();
+  std::erase(others, job.rank);
+  if (others.size() == 1) return kEnded + others.front();
+  const auto ended = std::find_if(others.begin(), others.end(), [&](int rank) {
+    const pid_t process = job.peers[static_cast<std::size_t>(rank)].process;
+    return process != 0 && process_has_ended(process);
+  });
+  return ended == others.end() ? int{kUnreachable} : kEnded + *ended;
+}
+
+int code_of(const Pending& pending) {
+  switch (pending.trouble()) {
     case Trouble::none:
       return kDone;
     case Trouble::truncated:
       return kTruncated;
     case Trouble::unreachable:
-      return kUnreachable;
+      return code_of_unreachable(pending);
   }
   return kDone;
 }
@@ -367,9 +381,9 @@ class SocketCalls final : public Calls {
     *done = pending->advance(*state().mailbox);
     if (!*done) {
       const auto ended = ended_one(pending->awaited());
-      return ended ? kEnded + *ended : code_of(pending->trouble());
+      return ended ? kEnded + *ended : code_of(*pending);
     }
-    const int code = code_of(pending->trouble());
+    const int code = code_of(*pending);
     delete std::exchange(pending, nullptr);
     return code;
   }
