@@ -52,8 +52,8 @@ end_launcher() {
 # launcher if one and the same connection has had no answer for GRACE seconds since: then it ends
 # with lost_host, and else with 0. Where hosts can be asked, 2 s and a host that does not answer the
 # question either are enough; and so are ranks of other hosts that are all stopped after GRACE.
-# A launcher is ended as well if no rank is on any host 10 times GRACE after its start: where what it
-# starts ranks by was killed on another host at the wrong moment, Open MPI's waits for it for ever.
+# A launcher is ended as well if no rank is on any host 10 times GRACE after its start: Open MPI's
+# waits for ever where what starts its ranks on another host was killed at the wrong moment.
 end_if_cut_off() {
   local launcher=$1 grace first longest start=$SECONDS begun=no waits='' now since=$SECONDS ended=''
   local pause
