@@ -263,7 +263,9 @@ def test_a_program_that_a_rank_starts_does_not_take_its_place(environment):
         done = subprocess.run([sys.executable, "-c", child], env={environment}, text=True,
                               capture_output=True)
         kv.barrier()
-        print(done.returncode, "was started by a rank" in done.stderr, flush=True)
+        was_said = "was started by a rank" in done.stderr
+        sys.stdout.write(f"{{done.returncode}} {{was_said}}\\n")  # whole, beside the other rank's
+        sys.stdout.flush()
         """)
     assert (done.returncode, done.stdout.splitlines()) == (0, ["1 True"] * 2), done.stderr
 
