@@ -52,8 +52,10 @@ end_launcher() {
 # launcher if one and the same connection has had no answer for GRACE seconds since: then it ends
 # with lost_host, and else with 0. Where hosts can be asked, 2 s and a host that does not answer the
 # question either are enough; and so are ranks of other hosts that are all stopped after GRACE.
-# A launcher is ended as well if no rank is on any host 10 times GRACE after its start: Open MPI's
-# waits for ever where what starts its ranks on another host was killed at the wrong moment.
+# Where the first host is this one, a launcher is ended as well if no rank has been seen here, and
+# none is on any host, 10 times GRACE after its start: Open MPI's waits for ever where what starts
+# its ranks on another host was killed at the wrong moment. On a host without ranks it may be
+# passing on the output of ranks that have ended.
 end_if_cut_off() {
   local launcher=$1 grace first longest start=$SECONDS begun=no waits='' now since=$SECONDS ended=''
   local pause
@@ -68,8 +70,8 @@ end_if_cut_off() {
       continue
     fi
     if [ "$begun" = no ]; then
-      if can_ask_hosts && [ $((SECONDS - start)) -ge "$longest" ]; then
-        if no_rank_is_there; then
+      if [ $((SECONDS - start)) -ge "$longest" ]; then
+        if can_ask_hosts && is_this_host "${all_hosts[0]%:*}" && no_rank_is_there; then
           end_launcher "$launcher" "no rank has started on any host for $longest s"
         fi
         start=$SECONDS

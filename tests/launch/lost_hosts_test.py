@@ -152,11 +152,17 @@ class LostHosts(launcher.Folder):
     def test_a_launcher_that_starts_no_rank_is_ended(self):
         body = f"[ -e {self.folder}/again ] && exit 0\ntouch {self.folder}/again\nexec sleep 600\n"
         agent = self.script("agent", 'shift\nexec bash -c "$*"\n')
-        result = launch("--max-restarts", 1, "--host", "a:2,b:2", "true", TUTTI_GRACE=".7",
+        result = launch("--max-restarts", 1, "--host", "localhost:2,b:2", "true", TUTTI_GRACE=".7",
                         OMPI_MCA_plm_rsh_agent=agent, MPIRUN=self.fake_mpirun(body=body))
         self.assertEqual(result.code, 0, result.err)
         self.assertIn("no rank has started on any host for 10 s: the launcher is ended, too",
                       result.err)
+
+    def test_a_launcher_on_a_host_without_ranks_may_take_its_time(self):
+        agent = self.script("agent", 'shift\nexec bash -c "$*"\n')
+        result = launch("--max-restarts", 1, "--host", "a:2,b:2", "true", TUTTI_GRACE=".7",
+                        OMPI_MCA_plm_rsh_agent=agent, MPIRUN=self.fake_mpirun(body="sleep 13\n"))
+        self.assertEqual((result.code, result.err), (0, ""))
 
     def test_values_that_mean_nothing_are_refused(self):
         for options, said in [
