@@ -71,7 +71,7 @@ end_if_cut_off() {
     fi
     if [ "$begun" = no ]; then
       if [ $((SECONDS - start)) -ge "$longest" ]; then
-        if can_ask_hosts && is_this_host "${all_hosts[0]%:*}" && no_rank_is_there; then
+        if is_on_first_host && no_rank_is_there; then
           end_launcher "$launcher" "no rank has started on any host for $longest s"
         fi
         start=$SECONDS

@@ -142,6 +142,9 @@ is_this_host() {
   return 1
 }
 
+# is_on_first_host: it can be asked which hosts are there, and this is the first of them.
+is_on_first_host() { can_ask_hosts && is_this_host "${all_hosts[0]%:*}"; }
+
 # ask HOST COMMAND: has bash run it there; fails unless the host says in time that it has. The
 # command is one line without single quotes.
 ask() {
