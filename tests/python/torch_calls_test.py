@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks may choose by themselves in calls of torch.distributed, and how tensors may lie."""
 
+import datetime
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -92,6 +94,32 @@ def test_calls_that_nobody_has_waited_for_come_before_the_next_one(rank, ranks):
         dist.all_reduce(first)
         dist.broadcast(second, 0)
     assert same(first, ranks)
+
+
+def test_calls_of_two_groups_may_begin_in_other_orders(rank, ranks):
+    groups = [dist.new_group(list(range(ranks))) for _ in range(2)]
+    for count in (3, 1 << 16):
+        tensors = [torch.ones(count), torch.ones(count)]
+
+        def begin(index, is_async=True):
+            return dist.all_reduce(tensors[index], group=groups[index], async_op=is_async)
+
+        own = [rank % 2, 1 - rank % 2]
+        works = [begin(index) for index in own]
+        for work in works:
+            assert work.wait(datetime.timedelta(seconds=60))
+        assert all(same(tensor, ranks) for tensor in tensors)
+        for work in [begin(index) for index in own]:
+            work.wait()
+        if rank == 0:
+            work = begin(0)
+            begin(1, False)
+            assert work.get_future().wait()
+        else:
+            begin(1, False)
+            begin(0, False)
+        dist.barrier()
+        assert all(same(tensor, ranks ** 3) for tensor in tensors)
 
 
 def test_ddp_joins_ranks_with_other_numbers_of_batches(rank):

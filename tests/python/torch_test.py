@@ -198,43 +198,6 @@ def test_objects_travel(rank, ranks):
     dist.barrier()
 
 
-def test_messages_of_a_ring_take_place_whoever_begins(rank, ranks):
-    if ranks == 1:
-        pytest.skip("a message needs two ranks")
-    after, before = (rank + 1) % ranks, (rank - 1) % ranks
-    for first in ("isend", "irecv"):
-        sent, taken = torch.full((1000,), float(rank)), torch.zeros(1000)
-        begun = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, taken, before)]
-        for work in dist.batch_isend_irecv(begun if first == "isend" else begun[::-1]):
-            work.wait()
-        assert same(taken, before)
-    if rank == 0:
-        dist.send(torch.arange(4), 1)
-    elif rank == 1:
-        dist.recv(taken := torch.zeros(4, dtype=torch.int64), 0)
-        assert torch.equal(taken, torch.arange(4))
-
-
-def test_tags_tell_messages_apart(rank, ranks):
-    if ranks == 1:
-        pytest.skip("a message needs two ranks")
-    if rank == 0:
-        begun = [dist.isend(torch.full((3,), float(tag)), 1, tag=tag) for tag in (7, 2, 7, 9)]
-        begun.append(dist.isend(torch.zeros(0, dtype=torch.bfloat16), 1, tag=1))
-        for work in begun:
-            work.wait()
-        dist.send(torch.ones(2), 1, tag=4)
-    elif rank == 1:
-        for tag in (2, 7, 9, 7):
-            dist.recv(taken := torch.zeros(3), 0, tag=tag)
-            assert same(taken, tag)
-        dist.recv(torch.zeros(0, dtype=torch.bfloat16), 0, tag=1)
-        text = "expected 12 bytes from rank 0 with tag 4; got 8"
-        with pytest.raises(tutti.MismatchError, match=text):
-            dist.recv(torch.zeros(3), 0, tag=4)
-    dist.barrier()
-
-
 def test_other_names_of_collectives(rank, ranks):
     outputs = [[torch.zeros(2), torch.zeros(3)] for _ in range(ranks)]
     with warnings.catch_warnings():

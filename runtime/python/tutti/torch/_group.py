@@ -22,7 +22,7 @@ from .. import Communicator, InvalidArgumentError, MismatchError
 from .._core import _Reductions
 from ._devices import backends_of, divide_by_device, group_elsewhere
 from ._messages import Message, Messages
-from ._work import Deferred, Done, Reduction, carry_out_deferred, deferred
+from ._work import Calls, Deferred, Done, Reduction, carry_out_deferred, deferred
 
 if TYPE_CHECKING:
     from .._core import _Operation
@@ -130,7 +130,9 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, ranks: Communicator):
         super().__init__(ranks.rank, ranks.size)
         self.communicator = ranks
-        self._messages = Messages(ranks, lambda tensor: _data("send and recv", tensor))
+        self._calls = Calls()
+        self._messages = Messages(ranks, self._calls,
+                                  lambda tensor: _data("send and recv", tensor))
         self._lock = threading.RLock()
         self._is_spread = ranks.num_nodes > 1
         most_bytes = _GOES_ON_FROM - 1 if self._is_spread else sys.maxsize
@@ -173,7 +175,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the group. Local."""
-        carry_out_deferred()
+        carry_out_deferred(self._calls)
         self.communicator.close()
 
     abort = shutdown
@@ -182,7 +184,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         # Most calls end here; what else they can be is asked of the others.
-        if _TELLS_WHO_WAITS and opts is not None and not opts.asyncOp and not deferred:
+        if _TELLS_WHO_WAITS and opts is not None and not opts.asyncOp:
+            if deferred:
+                carry_out_deferred(self._calls)
             with self._lock:
                 if self._reductions.allreduce(tensors, opts):
                     return self._done
@@ -219,12 +223,12 @@ class ProcessGroup(dist.ProcessGroup):
         def carry_out() -> None:
             with self._lock:
                 self.communicator.allreduce(array, op=op)
-        return Deferred(carry_out, tensors, copies)
+        return Deferred(self._calls, carry_out, tensors, copies)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         """Calls that were put off come first."""
-        carry_out_deferred()
+        carry_out_deferred(self._calls)
         with self._lock:
             yield
 
@@ -409,7 +413,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _message(self, call: str, tensors: Any, rank: int, tag: int, is_send: bool) -> Any:
         if not isinstance(tag, int) or not 0 <= tag < 1 << 63:
             _refuse(f"{call}: expected a tag from 0 to 2**63 - 1; got {tag!r}")
-        carry_out_deferred()
+        carry_out_deferred(self._calls)
         return Message(self._messages, _dense(call, _one(call, tensors), is_send), rank, tag,
                        is_send)
 

@@ -16,7 +16,7 @@ from ._overlap import error_of, error_of_step, refuse_missing
 from ._rates import Rates
 from ._rules import TorchRule, named
 from ._states import load_into, state_of
-from ._work import carry_out_deferred
+from ._work import carry_out_beside
 
 # Options of optimizers, here or in torch, that must be equal in all groups. Other items of a group,
 # such as its name, are the program's own.
@@ -419,7 +419,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
             self._end_pushes()
             return loss
         self._rates.update(self.param_groups)
-        carry_out_deferred()
+        carry_out_beside()
         self._use_stream()
         self._show_again(range(len(self._params)))
         given = self._given()

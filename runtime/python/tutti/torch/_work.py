@@ -67,63 +67,53 @@ def _copy_back(copies: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
 class Deferred(dist._Work):
     """A call that takes place when the program waits for it, asks about it or makes another."""
 
-    def __init__(self, carry_out: Callable[[], None], tensors: Any,
+    def __init__(self, calls: Calls, carry_out: Callable[[], None], tensors: Any,
                  copies: list[tuple[torch.Tensor, torch.Tensor]]):
         super().__init__()
-        self._call: Callable[[], None] | None = carry_out
+        self._calls = calls
+        self._call = carry_out
         self._tensors = tensors
         self._copies = copies
         self._error: BaseException | None = None
-        self._once = threading.RLock()
-        self._beside = threading.Thread()  # carries the call out, if a wait had a timeout
-        deferred.append(self)
+        self._is_done = False
+        self._told: threading.Event | None = None  # of a wait that has a timeout
+        calls.add(self)
 
     def _carry_out(self) -> None:
         """Carries the call out; wait() raises its error."""
-        with self._once:
-            call, self._call = self._call, None
-            if call is None:
-                return
-            try:
-                call()
-                _copy_back(self._copies)
-            except Error as error:
-                self._error = error
-            except BaseException as error:
-                self._error = error
-                raise
+        if self._is_done:
+            return
+        try:
+            self._call()
+            _copy_back(self._copies)
+        except Error as error:
+            self._error = error
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self._is_done = True
+            if self._told is not None:
+                self._told.set()
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
         """Waits for the call. With a timeout, which torch counts from 1 ms on, another thread makes
         the call."""
-        is_open = self._call is not None or self._is_beside()
-        if is_open and timeout is not None and timeout >= _LEAST_TIMEOUT:
-            if not self._is_beside():
-                self._beside = threading.Thread(target=self._carry_out_beside, daemon=True)
-                self._beside.start()
-            self._beside.join(timeout.total_seconds())
-            if self._beside.is_alive():
+        if timeout is not None and timeout >= _LEAST_TIMEOUT and not self._is_done:
+            told = self._told = self._told or threading.Event()
+            carry_out_beside()
+            if not self._is_done and not told.wait(timeout.total_seconds()):
                 raise _too_late(timeout)
-        carry_out_deferred()
-        self._carry_out()
+        if not self._is_done:
+            carry_out_deferred(self._calls)
         if self._error is not None:
             raise self._error
         return True
 
-    def _carry_out_beside(self) -> None:
-        with contextlib.suppress(BaseException):  # wait() raises it
-            carry_out_deferred()
-            self._carry_out()
-
-    def _is_beside(self) -> bool:
-        return self._beside.is_alive()
-
     def is_completed(self) -> bool:
-        if self._is_beside():
-            return False
-        carry_out_deferred()
-        self._carry_out()
-        return True
+        if not self._is_done and not self._calls.is_beside:
+            carry_out_deferred(self._calls)
+        return self._is_done
 
     def is_success(self) -> bool:
         return self.is_completed() and self._error is None
@@ -146,19 +136,70 @@ class Deferred(dist._Work):
         return future
 
 
-deferred: "collections.deque[Deferred]" = collections.deque()
+_lock = threading.Lock()  # of `deferred`, and of what each Calls has
+deferred: "set[Calls]" = set()  # of the groups that have put off some
 
 
-def carry_out_deferred() -> None:
-    """Carries out all deferred calls, in the order in which they were made."""
-    while deferred:
-        try:
-            first = deferred[0]
-        except IndexError:
-            return
-        first._carry_out()
-        with contextlib.suppress(ValueError):
-            deferred.remove(first)
+class Calls:
+    """The calls of one group that are put off. They take place in the order in which they were
+    made, one at a time."""
+
+    def __init__(self) -> None:
+        self.is_beside = False  # a thread carries them out
+        self._calls: "collections.deque[Deferred]" = collections.deque()
+        self._turn = threading.RLock()
+
+    def add(self, call: Deferred) -> None:
+        with _lock:
+            self._calls.append(call)
+            deferred.add(self)
+
+    def carry_out(self) -> None:
+        with self._turn:
+            call = self._first()
+            while call is not None:
+                call._carry_out()
+                call = self._first()
+
+    def _first(self) -> Deferred | None:
+        with _lock:
+            while self._calls and self._calls[0]._is_done:
+                self._calls.popleft()
+            if self._calls:
+                return self._calls[0]
+            deferred.discard(self)
+            return None
+
+    def carry_out_beside(self) -> None:
+        with _lock:
+            if self.is_beside or not self._calls:
+                return
+            self.is_beside = True
+        threading.Thread(target=self._run, name="tutti-deferred", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with contextlib.suppress(BaseException):  # wait() raises it
+                self.carry_out()
+            with _lock:
+                self.is_beside = bool(self._calls)
+                if not self.is_beside:
+                    return
+
+
+def carry_out_beside(but: Calls | None = None) -> None:
+    """Has all calls that were put off, but those of one group, carried out by other threads."""
+    for calls in list(deferred):
+        if calls is not but:
+            calls.carry_out_beside()
+
+
+def carry_out_deferred(of: Calls) -> None:
+    """Carries out the calls that a group has put off, before its next one. Those of other groups
+    begin as well: other ranks may wait in one of these, if they have made them in another order."""
+    carry_out_beside(but=of)
+    if of in deferred:
+        of.carry_out()
 
 
 class Reduction(dist._Work):
