@@ -22,7 +22,7 @@ import verdict
 
 WORKER = os.environ["CHECKPOINT_WORKER"]
 MPIRUN = shlex.split(os.environ["CHECKPOINT_MPIRUN"])
-TIMEOUT_S = 60
+TIMEOUT_S = 600
 KILLS = 200
 KILLED_JOBS = 12
 

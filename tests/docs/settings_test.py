@@ -17,7 +17,7 @@ LINE = re.compile(r"^  (TUTTI_\w+)\s+(.*) \[([^\]]*)\]$")
 
 def expected_table(program):
     text = subprocess.run([program, "--help"], capture_output=True, text=True, check=True,
-                          timeout=60).stdout
+                          timeout=600).stdout
     rows = [LINE.match(line) for line in text.splitlines() if line.startswith("  TUTTI_")]
     if not rows or None in rows:
         sys.exit(f"{program} --help: cannot read its lines of TUTTI_ variables")

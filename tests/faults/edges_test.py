@@ -34,7 +34,7 @@ MPIRUN = shlex.split(os.environ["FAULT_MPIRUN"])
 PYTHON = os.environ.get("EDGE_PYTHON", "")
 PACKAGE = os.environ.get("EDGE_PACKAGE", "")
 DEADLINE_S = 4
-LIMIT_S = 90
+LIMIT_S = 600
 JOBS = 4  # at once; they mostly wait
 PROMISED = {1, 2, 3, 4}  # what a job ends with that says why
 

@@ -31,7 +31,7 @@ WORKER = os.environ["FAULT_WORKER"]
 MPIRUN = shlex.split(os.environ["FAULT_MPIRUN"])
 DEADLINE_S = 4
 NEVER_S = 3600  # the deadline of faults that are seen at once, far beyond the limit
-LIMIT_S = 120
+LIMIT_S = 600
 REPETITIONS = 1  # how many jobs of a layout may meet a crash or hang of mpirun itself
 NOT_HERE = 77
 

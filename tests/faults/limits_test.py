@@ -22,7 +22,7 @@ import verdict
 
 WORKER = os.environ["FAULT_WORKER"]
 MPIRUN = shlex.split(os.environ["FAULT_MPIRUN"])
-LIMIT_S = 120
+LIMIT_S = 600
 GRACE_S = 1  # for a launcher to read why a rank calls MPI_Abort
 FILE_BLOCKS = 40_000  # of 512 bytes, as sh counts: 20 MB
 KIB_OF_DATA = 1_000_000  # what MPI and two ranks take, not what an arena could become

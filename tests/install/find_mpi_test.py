@@ -16,7 +16,7 @@ from pathlib import Path
 
 import verdict
 
-TIMEOUT_S = 200
+TIMEOUT_S = 600
 PROJECT = """
 cmake_minimum_required(VERSION 3.22)
 project(meet LANGUAGES CXX)

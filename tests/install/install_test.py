@@ -19,7 +19,7 @@ import verdict
 
 CONSUMER = Path(__file__).resolve().parent / "consumer"
 FLAGS = shlex.split(os.environ["INSTALL_FLAGS"])
-TIMEOUT_S = 200
+TIMEOUT_S = 600
 SCRIPTS = {"tutti-config", "tutti-launch"}
 EXPECTED_CPP = {1: "invalid_argument\nconsumer of 1 ranks: 7.5\nadam,learning_rate=0.25\n",
                 2: "invalid_argument\nconsumer of 2 ranks: 7.5\nadam,learning_rate=0.25\n"}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 SCRIPTS = Path(os.environ["LAUNCH_SCRIPTS"])
 LAUNCH = str(SCRIPTS / "launch.sh")
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 # What would change a command, and may be set where the tests run.
 CHOICES = ("SLURM_", "PBS_", "LSB_", "PE_HOSTFILE", "OMPI_MCA_", "PRTE_MCA_", "TUTTI_", "NCCL_",
            "OMP_", "LD_LIBRARY_PATH", "CUDA_", "MPIRUN", "LAUNCH_DEVICES", "LAUNCH_NUMA")

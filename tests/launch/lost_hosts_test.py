@@ -47,7 +47,7 @@ class LostHosts(launcher.Folder):
     def in_bash(self, command, *arguments):
         done = subprocess.run(
             ["bash", "-c", f'source {launcher.SCRIPTS}/lost_hosts.sh; {command} "$@"', "bash",
-             *arguments], capture_output=True, text=True, check=False, timeout=60,
+             *arguments], capture_output=True, text=True, check=False, timeout=600,
             env=launcher.environment(PATH=f"{self.folder}:/usr/bin:/bin"))
         self.assertEqual(done.stderr, "")
         return done

@@ -23,7 +23,7 @@ from pathlib import Path
 import programs
 import verdict
 
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 SOURCE = Path(os.environ["PLUGINS_SOURCE"])
 FOLDER = os.environ["PLUGINS_FOLDER"]
 VERSION = os.environ["PLUGINS_VERSION"]

@@ -5,8 +5,10 @@ Nothing outside the folder changes. The daemons listen on the loopback alone and
 so they need no authentication; the GPUs are names of /dev/null.
 """
 
+import contextlib
 import getpass
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -17,7 +19,7 @@ from pathlib import Path
 import launcher
 
 COMMANDS = ("slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo", "squeue")
-WAIT_S = 30
+STOP_S = 60  # for daemons that were told to end
 
 CONFIGURATION = """
 ClusterName=test
@@ -60,13 +62,15 @@ ONE_HOST = {"OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_tcp_if_include": "lo",
 
 
 def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Below those that Linux hands out by itself: nobody takes one before the daemons do."""
+    ports = []
+    for port in random.sample(range(20000, 32768), 1000):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise unittest.SkipTest("no free ports below 32768")
 
 
 class Cluster:
@@ -114,7 +118,7 @@ class Cluster:
                 os.kill(int(path.read_text(encoding="ascii")), 15)
             except (OSError, ValueError):
                 pass
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + STOP_S
         while list(self.folder.glob("*.pid")) and time.monotonic() < deadline:
             time.sleep(0.05)
 
@@ -126,7 +130,7 @@ class Cluster:
             raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def wait(self, condition, seconds=WAIT_S):
+    def wait(self, condition, seconds=launcher.TIMEOUT_S):
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:

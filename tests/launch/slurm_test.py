@@ -48,12 +48,11 @@ class Slurm(unittest.TestCase):
         self.addCleanup(self.cluster.stop)
 
     def wait_for_state(self, job, *states):
-        self.cluster.wait(lambda: self.cluster.job(job)["JobState"] in states,
-                          launcher.TIMEOUT_S)
+        self.cluster.wait(lambda: self.cluster.job(job)["JobState"] in states)
         return self.cluster.job(job)
 
     def wait_for_log(self, text):
-        self.cluster.wait(lambda: text in self.cluster.log(), launcher.TIMEOUT_S)
+        self.cluster.wait(lambda: text in self.cluster.log())
 
     def script(self, text):
         path = self.folder / "program"
@@ -77,7 +76,7 @@ class Slurm(unittest.TestCase):
                                   *self.train(warned))
         for attempt in range(2):
             paused = [Path(f"{warned}.paused.{attempt}.{rank}") for rank in range(2)]
-            self.cluster.wait(lambda: all(path.exists() for path in paused), launcher.TIMEOUT_S)
+            self.cluster.wait(lambda: all(path.exists() for path in paused))
             self.cluster.run("scancel", "--batch", "--signal=USR1", job)
             self.wait_for_log(f"attempt {attempt}, ended with")
         self.wait_for_log("attempt 2, ended with")
@@ -118,14 +117,14 @@ class Slurm(unittest.TestCase):
         array = self.cluster.submit("slurm_cpu.sh", program, "task%a", options=(
             "--nodes=1", "--array=0-2"))
         starts = [self.folder / f"task{index}.starts" for index in range(3)]
-        self.cluster.wait(lambda: all(path.exists() for path in starts), launcher.TIMEOUT_S)
+        self.cluster.wait(lambda: all(path.exists() for path in starts))
         jobs = self.cluster.run("squeue", "-h", "-r", "-o", "%A %F_%K").splitlines()
         named = dict(job.split() for job in jobs)  # the number of the task alone -> array_task
         last = named[array]
         self.cluster.run("scancel", "--batch", "--signal=USR1", last)
         self.wait_for_log(f"job {last}, attempt 0, ended with 75\n")
         again = starts[int(last.partition("_")[2])]
-        self.cluster.wait(lambda: len(again.read_text().split()) == 2, launcher.TIMEOUT_S)
+        self.cluster.wait(lambda: len(again.read_text().split()) == 2)
         (self.folder / "go").touch()
         for name in named.values():
             self.wait_for_log(f"job {name}, attempt {int(name == last)}, ended with 0\n")

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 LAUNCHER = ROOT / "scripts/mpirun/launch.sh"
 PROGRAMS = Path(os.environ["PRELOAD_PROGRAMS"])
 HAS_FORTRAN = os.environ.get("PRELOAD_FORTRAN") == "1"
-LIMIT_S = 250
+LIMIT_S = 600
 
 
 def run(program, ranks, preload=True, **variables):

@@ -161,7 +161,7 @@ def test_a_child_that_ends_as_a_program_does_leaves_mpi_alone():
     """)
     variables = {name: value for name, value in os.environ.items()
                  if not name.startswith(("OMPI_", "PMI_", "PMIX_"))}
-    done = subprocess.run([sys.executable, "-c", program], env=variables, text=True, timeout=60,
+    done = subprocess.run([sys.executable, "-c", program], env=variables, text=True, timeout=600,
                           capture_output=True)
     assert done.stdout == "5 5.0\n", done.stderr
 

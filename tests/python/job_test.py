@@ -87,7 +87,7 @@ def test_a_communicator_of_mpi4py_gives_a_group():
     world = tutti.Communicator.from_mpi(mpi4py.COMM_WORLD)
     assert (world.rank, world.size) == (mpi4py.COMM_WORLD.rank, mpi4py.COMM_WORLD.size)
     backwards = mpi4py.COMM_WORLD.Split(0, -world.rank)
-    ranks = tutti.Communicator.from_mpi(backwards, timeout=30)
+    ranks = tutti.Communicator.from_mpi(backwards, timeout=600)
     assert ranks.rank == world.size - 1 - world.rank
     array = np.full(5, world.rank + 1, np.float32)
     ranks.allreduce(array)
@@ -146,7 +146,7 @@ def run(program, *launcher, **variables):
     if launcher and "LD_PRELOAD" in environment:
         launcher = (*launcher, "env", f"LD_PRELOAD={environment.pop('LD_PRELOAD')}")
     return subprocess.run([*launcher, sys.executable, "-c", textwrap.dedent(program)], text=True,
-                          env=environment, timeout=120, capture_output=True,
+                          env=environment, timeout=600, capture_output=True,
                           stdin=subprocess.DEVNULL)
 
 
@@ -209,7 +209,7 @@ def test_an_output_that_nobody_reads_does_not_keep_a_job():
 def test_a_package_among_the_files_of_another_project_is_refused(tmp_path):
     (tmp_path / "tutti").symlink_to(os.path.dirname(tutti.__file__))
     def imported():
-        return subprocess.run([sys.executable, "-c", "import tutti"], text=True, timeout=60,
+        return subprocess.run([sys.executable, "-c", "import tutti"], text=True, timeout=600,
                               env=clean_environment(PYTHONPATH=str(tmp_path)), capture_output=True)
     assert imported().returncode == 0
     (tmp_path / "tutti-1.0.0.dist-info").mkdir()
@@ -307,5 +307,5 @@ def test_a_job_of_the_packages_launcher_has_its_ranks(tmp_path):
     environment = clean_environment(MPIRUN=mpirun()[0])
     done = subprocess.run([sys.executable, "-m", "tutti.run", "-np", "2", "--oversubscribe",
                            str(program)], text=True, capture_output=True, env=environment,
-                          timeout=120)
+                          timeout=600)
     assert sorted(done.stdout.split("\n")) == ["", "0 2", "1 2"], done.stdout + done.stderr

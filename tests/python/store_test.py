@@ -300,7 +300,7 @@ def test_what_a_communicator_tells_waits_without_the_interpreter():
     """)
     variables = {name: value for name, value in os.environ.items()
                  if not name.startswith(("OMPI_", "PMI_", "PMIX_"))}
-    done = subprocess.run([sys.executable, "-c", program], env=variables, text=True, timeout=120,
+    done = subprocess.run([sys.executable, "-c", program], env=variables, text=True, timeout=600,
                           capture_output=True)
     assert done.stdout == "told\n", done.stderr
 

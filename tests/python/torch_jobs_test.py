@@ -25,7 +25,7 @@ def job(ranks, *command, **environment):
     exported = [word for name in environment for word in ("-x", name)]
     program = [sys.executable, *map(str, command)]
     return subprocess.run([*MPIRUN, *exported, "-np", str(ranks), *program],
-                          capture_output=True, text=True, timeout=120, check=False,
+                          capture_output=True, text=True, timeout=600, check=False,
                           env={**os.environ, **environment}, stdin=subprocess.DEVNULL)
 
 
@@ -101,7 +101,7 @@ def test_processes_that_no_mpi_has_started_do_not_train_alone():
     environment |= {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
     environment.pop("MASTER_ADDR", None)
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True,
-                          text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+                          text=True, timeout=600, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode != 0
     assert "torch has 2 ranks" in done.stderr and "mpirun -np 2" in done.stderr, done.stderr
 
@@ -111,7 +111,7 @@ def without_mpi(*command, **environment):
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("OMPI_", "PMI", "SLURM_"))}
     return subprocess.run([sys.executable, *map(str, command)], env=kept | environment,
-                          capture_output=True, text=True, timeout=120, check=False,
+                          capture_output=True, text=True, timeout=600, check=False,
                           stdin=subprocess.DEVNULL)
 
 
