@@ -67,10 +67,10 @@ usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENT
 Every other option is the launcher's. --host, --hostfile, -N (ranks per node), --bind-to,
 --oversubscribe and -x are translated where it is not Open MPI's: MPICH's or Intel's mpiexec, or
 srun. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and LD_LIBRARY_PATH are forwarded. Exit
-codes 0 (done), 1 (usage) and 75 (requeue me) of the program are passed on at once, all others after
-the last restart. Signals are passed on to mpirun: SIGUSR1 reaches the ranks and leaves them time to
-save; after SIGTERM it kills them. After SIGTERM, SIGINT or SIGUSR1 nothing is started again. A job
-that SIGUSR1 tells to end before it began ends with 75.
+codes 0 (done), 1 (usage) of the first start, and 75 (requeue me) of the program are passed on at
+once, all others after the last restart. Signals are passed on to mpirun: SIGUSR1 reaches the ranks
+and leaves them time to save; after SIGTERM it kills them. After SIGTERM, SIGINT or SIGUSR1 nothing
+is started again. A job that SIGUSR1 tells to end before it began ends with 75.
 The launcher is the first mpirun or mpiexec in the PATH that is of the MPI that PROGRAM was built
 with. MPIRUN=/path/to/launcher chooses another one; one of another MPI is refused.
 END
@@ -236,7 +236,7 @@ trap 'forward INT' INT
 if [ -n "$snapshot_every" ]; then
   remove_left_snapshots
   make_snapshots
-  trap 'forget_snapshots "${lost_hosts[@]}"; remove_snapshots' EXIT
+  trap remove_snapshots EXIT
 fi
 
 # Runs the command; its exit code is in `status`. `wait` also returns when a signal was forwarded.
@@ -276,7 +276,10 @@ for ((restart = 0;; ++restart)); do
         "whatever the launcher says of it."
       exit "$requeue_exit"
       ;;
-    0 | 1) exit "$status" ;;
+    0) exit 0 ;;
+    1)  # Open MPI's code, too, where a host is lost while it starts; usage is wrong at once
+      if [ "$restart" = 0 ]; then exit 1; fi
+      ;;
   esac
   if [ "$stopped" = yes ]; then exit "$status"; fi
   if [ "$warned" = yes ]; then  # a new run would not know of it, and be ended without a save

@@ -83,11 +83,20 @@ make_snapshots() {
   fail "cannot make $TUTTI_SNAPSHOTS: $reason"
 }
 
+# Asks each host of the list, also those that only an earlier start was on. One that is lost would
+# keep the launcher from reaching the others, which is for hosts that cannot be asked.
 write_removal() {
-  if has_allocation; then
-    quoted "$mpirun" "${options[@]}" "${passed[@]}" rm -rf -- "$TUTTI_SNAPSHOTS" \
-      >"$TUTTI_SNAPSHOTS/remove"
-  fi
+  local command="rm -rf -- $TUTTI_SNAPSHOTS"
+  has_allocation || return 0
+  {
+    if can_ask_hosts; then
+      quoted source "$folder/lost_hosts.sh"
+      echo "all_hosts=($(quoted "${all_hosts[@]}"))"
+      echo "all_answer $(quoted "$command") ||"
+    fi
+    # shellcheck disable=SC2086
+    quoted "$mpirun" "${options[@]}" "${passed[@]}" $command
+  } >"$TUTTI_SNAPSHOTS/remove"
 }
 
 remove_snapshots() { take_away "$TUTTI_SNAPSHOTS"; }

@@ -21,6 +21,8 @@ sed -n "${{start}}p" {folder}/losses > {folder}/silent
 exit 9
 """
 AGENT = """
+echo "$*" >> {folder}/asked
+case "$*" in *"rm -rf"*) echo answer-42; exit ;; esac  # this host has the same memory
 case " $(cat {folder}/silent) " in *" $1 "*) {dead} ;; esac
 shift
 exec bash -c "$*"
@@ -109,6 +111,16 @@ class LostHosts(launcher.Folder):
                 result, seen = self.start(*options.split(), losses=losses)
                 self.assertEqual((result.code, seen), (0, starts), result.err)
                 self.assertIn(said, result.err)
+
+    def test_the_memory_of_every_host_that_had_ranks_is_removed_at_the_end(self):
+        for options, losses, code in (("-np 6", ["b"], 9), ("--spares 1", ["b", ""], 0)):
+            with self.subTest(options=options):
+                result, _ = self.start("--snapshot-every", 1, "--host", "a:2,b:2,c:2",
+                                       *options.split(), losses=losses)
+                self.assertEqual(result.code, code, result.err)
+                asked = (self.folder / "asked").read_text(encoding="utf-8")
+                self.assertRegex(asked, "(?m)^c bash -c 'rm -rf -- /dev/shm/tutti-[0-9a-f]{32};")
+                (self.folder / "asked").unlink()
 
     def test_too_few_hosts_end_the_job_with_its_own_code(self):
         for options, lost in (("--spares 1", "b c"), ("-np 5", "b"), ("--min-ranks 3", "b c")):
