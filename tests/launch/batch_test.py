@@ -5,6 +5,7 @@
 No PBS takes part: what its versions do beyond these answers is not tested.
 """
 
+import re
 import signal
 import subprocess
 import time
@@ -141,6 +142,25 @@ class Pbs(launcher.Folder):
         self.assertEqual(result.code, 2)
         self.assertEqual(result.err.count("launch.sh: the job ended with 2; restart "), 2)
         self.assertEqual(self.submitted(), "")
+
+    def test_a_lost_node_is_replaced_by_a_spare_one_or_the_job_is_submitted_again(self):
+        self.nodes.write_text("n1\nn1\nn2\nn2\nn3\nn3\n", encoding="utf-8")
+        text = (launcher.SCRIPTS / "pbs_cpu.sh").read_text(encoding="utf-8")
+        self.template = text.replace("program=(", "program=(--spares 1 ")
+        silent, command = self.folder / "silent", self.folder / "command"
+        self.script("ssh", f'shift 4; case " $(cat {silent}) " in *" $1 "*) exit 255 ;; esac\n'
+                           'shift; exec bash -c "$*"\n')
+        for lost, hosts, code in (("n2", ["n1:2,n2:2", "n1:2,n3:2"], 0),
+                                  ("n2 n3", ["n1:2,n2:2"], 75)):
+            with self.subTest(lost=lost):
+                command.unlink(missing_ok=True)
+                silent.write_text("", encoding="utf-8")
+                work = f'[ "$(wc -l <{command})" = 1 ] || exit 0; echo "{lost}" >{silent}; exit 9'
+                result = self.run_template("pbs_cpu.sh", work)
+                self.assertEqual(result.code, code, result.err)
+                self.assertEqual(re.findall("--host ([^ ]*) -np 4 ",
+                                            command.read_text(encoding="utf-8")), hosts)
+                self.assertEqual("submitted again as 8.server" in result.out, code == 75)
 
     def test_without_a_walltime_the_log_says_that_there_is_no_warning(self):
         result = self.run_template("pbs_cpu.sh", "exit 0", walltime="")
