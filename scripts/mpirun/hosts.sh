@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Several hosts on one machine: network namespaces, each with a hostname of its own, joined by a
-# switch with links of a given speed. Runs a command on the first host, then takes all down.
+# Several hosts on one machine: network namespaces, each with a hostname and a /dev/shm of its own,
+# joined by a switch with links of a given speed. Runs a command on the first host, then takes all
+# down.
 #
 #   scripts/mpirun/hosts.sh HOSTS [--rate 1gbit] [--slots RANKS] [--pin] [--] COMMAND [ARGUMENTS...]
 #   scripts/mpirun/hosts.sh 2 --slots 2 -- mpirun -np 4 build/bin/kvstore-tour
@@ -13,8 +14,9 @@
 #
 # mpirun in COMMAND finds the hosts without options: the environment names the list of hosts, the
 # way to start processes there, and the network interface. With --pin each host has one of this
-# machine's cores, in turn; else all hosts share all cores. Needs root, and a kernel that lets this
-# user make namespaces; where it does not, the exit code is 77, and the reason is printed.
+# machine's cores, in turn; else all hosts share all cores. Outside of the hosts, the /dev/shm of h1
+# is /dev/shm/hosts-$HOSTS_PREFIX/h1. Needs root, and a kernel that lets this user make namespaces;
+# where it does not, the exit code is 77, and the reason is printed.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -26,11 +28,14 @@ skip() {
   exit "$not_here"
 }
 
+memory_of() { echo "/dev/shm/hosts-$HOSTS_PREFIX/h$1"; }
+
 # --- as the remote shell of mpirun: HOST COMMAND... ----------------------------------------------
 
-# on_host NAME COMMAND...: replaces this shell.
+# on_host NAME COMMAND...: replaces this shell. "ip netns exec" makes a mount namespace as well;
+# on a host, its /dev/shm lies above the machine's.
 on_host() {
-  local name=$1 on_core=()
+  local name=$1 on_core=() enter
   shift
   if [ -n "${HOSTS_CORES:-}" ]; then
     local cores
@@ -38,8 +43,10 @@ on_host() {
     on_core=(taskset --cpu-list "${cores[${name##*-h} % ${#cores[@]}]}")
   fi
   # shellcheck disable=SC2016
-  exec "${on_core[@]}" ip netns exec "$name" \
-    unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh "h${name##*-h}" "$@"
+  enter='[ -d "$2" ] || umount /dev/shm; mount --bind "$2" /dev/shm; hostname "$1"; shift 2
+    exec "$@"'
+  exec "${on_core[@]}" ip netns exec "$name" unshare --uts sh -ec "$enter" \
+    sh "h${name##*-h}" "$(memory_of "${name##*-h}")" "$@"
 }
 
 if [ "${1:-}" = --remote-shell ]; then
@@ -105,7 +112,7 @@ take_down() {
     [ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true
     ip netns del "$name" 2>/dev/null || true
   done
-  rm -rf -- "$folder"
+  rm -rf -- "$folder" "/dev/shm/hosts-$HOSTS_PREFIX"
 }
 trap take_down EXIT
 trap 'exit 130' INT
@@ -134,7 +141,8 @@ burst=$(burst_of "$rate") || exit
 # side for what it receives.
 make_host() {
   local index=$1 name=$HOSTS_PREFIX-h$1
-  ip netns add "$name" &&
+  mkdir -p -- "$(memory_of "$index")" &&
+    ip netns add "$name" &&
     ip -n "$name" link add eth0 type veth peer name "port$index" netns "$switch" &&
     ip -n "$switch" link set "port$index" master bridge0 up &&
     ip -n "$name" address add "$subnet.$((index + 1))/24" dev eth0 &&

@@ -26,7 +26,7 @@ from pathlib import Path
 import launcher
 import programs
 import verdict
-from job_test import TRAIN, training
+from job_test import TRAIN, children, training
 
 KILLS = int(os.environ.get("KILLS", "12"))
 SEED = int(os.environ.get("KILLS_SEED", "1"))
@@ -37,9 +37,18 @@ END_S = 60          # by which what a kill has to end has ended
 SETTINGS = {"TUTTI_REPRODUCIBLE": "1", "TUTTI_TIMEOUT": "10", "TUTTI_GRACE": "3"}
 # Of one host, and how often each comes; then of three hosts, the third of which is a spare.
 VICTIMS = {"rank": 8, "mpirun": 3, "launch.sh": 2, "launch.sh and mpirun": 2, "all processes": 1}
-HOSTS_VICTIMS = {"rank of any host": 1, "processes of a host": 1, "host and its link": 1}
+HOSTS_VICTIMS = {"rank of any host": 3, "processes of a host": 3, "host": 3, "link of a host": 1}
 HOSTS_SHARE = 0.3  # of the jobs are on several hosts
 STARTED_AGAIN = re.compile(r"^launch\.sh: the job ended with \d+; restart ", re.MULTILINE)
+# Runs a job, and says then what the hosts that can be reached have in memory.
+AND_LOOK = """
+"$@"
+code=$?
+while read -r host _; do
+  $OMPI_MCA_plm_rsh_agent $host ls -A /dev/shm </dev/null
+done <$OMPI_MCA_orte_default_hostfile >%s 2>/dev/null
+exit $code
+"""
 THREE_ENDS = "launch.sh: the job ended three times at push "
 
 
@@ -69,20 +78,27 @@ def processes():
     return found
 
 
+def descendants(pids):
+    """Those of a start that is over may still run on a host that is cut off."""
+    found = [child for pid in pids for child in children(pid)]
+    return found + descendants(found) if found else []
+
+
 class Job:
     """One directory of checkpoints; started again and again until it has ended by itself."""
 
     def __init__(self, folder, on_hosts):
         self.folder, self.directory = folder, folder / "run"
         self.process, self.log, self.ends = None, folder / "errors", 0
-        self.is_cut = False  # whether a host's link is
-        words = training(folder.parent, self.directory, EPOCHS)
-        words[words.index("--checkpoint-every") + 1] = "100"
+        self.cut = None  # the link that is, as words of ip
+        self.left = folder / "left"
+        words = training(folder.parent, self.directory, EPOCHS, 100)
         options = ["--max-restarts", "9999", "--snapshot-every", "0.02"]
         self.command = [launcher.LAUNCH, *options, "-np", "2", *words]
         if on_hosts:
-            self.command = [str(launcher.SCRIPTS / "hosts.sh"), "3", "--", launcher.LAUNCH,
-                            *options, "--spares", "1", *words]
+            self.command = [str(launcher.SCRIPTS / "hosts.sh"), "3", "--", "bash", "-c",
+                            AND_LOOK % self.left, "bash", launcher.LAUNCH, *options, "--spares",
+                            "1", *words]
 
     def start(self):
         self.ends = 0
@@ -125,7 +141,8 @@ class Kills(launcher.Folder):
 
     def weights_of_an_undisturbed_run(self):
         directory = self.folder / "whole"
-        result = launcher.launch("-np", 2, *training(self.folder, directory, EPOCHS), **SETTINGS)
+        result = launcher.launch("-np", 2, *training(self.folder, directory, EPOCHS, 100),
+                                 **SETTINGS)
         self.assertEqual(result.code, 0, result.err)
         return launcher.weights(directory)
 
@@ -157,16 +174,17 @@ class Kills(launcher.Folder):
             self.kill_launch_sh(job, name)
             return
         running = processes()
-        if name == "host and its link" and job.is_cut:
-            name = "processes of a host"
-        if name == "mpirun":
-            victims = [process.pid for process in running if process.is_mpirun]
-        elif "rank" in name:
-            victims = [process.pid for process in running if process.is_rank]
-            victims = [self.random.choice(victims)] if victims else []
+        mpiruns = [process.pid for process in running if process.is_mpirun]
+        started = set(descendants(mpiruns))
+        if "host" in name and "rank" not in name:
+            sent = self.kill_host(job, running, started, name)
+        elif name == "mpirun":
+            sent = self.send(mpiruns, name)
         else:
-            victims = self.host_to_kill(job, running, name)
-        if not self.send(victims, name):
+            ranks = [process.pid for process in running
+                     if process.is_rank and process.pid in started]
+            sent = ranks and self.send([self.random.choice(ranks)], name)
+        if not sent:
             return
         is_seen = self.wait_until(lambda: job.was_started_again() or job.has_ended(), END_S)
         self.assertTrue(is_seen, f"nothing follows after the kill of {name}: {job.said()}")
@@ -184,23 +202,32 @@ class Kills(launcher.Folder):
             self.kills[name] += 1
         return sent
 
-    def host_to_kill(self, job, running, name):
-        """The processes of a host with a rank, other than the one where launch.sh is.
+    def kill_host(self, job, running, started, name):
+        """Whether there was a host with a rank, other than the one where launch.sh is.
 
-        One link is cut per job. It stays so: these hosts have one /dev/shm together, from which
-        launch.sh would remove the snapshots of a host that is back.
+        A host loses its link, its processes and its memory. Its link, and one that was cut alone,
+        is there again when the next one is cut.
         """
         prefix = prefix_of(running)
         hosts = [f"{prefix}-h{index}" for index in (1, 2)] if prefix else []
         pids = {host: [int(pid) for pid in ip("netns", "pids", host).split()] for host in hosts}
-        hosts = [host for host in hosts if pids[host]]
+        hosts = [host for host in hosts if started.intersection(pids[host])]
         if not hosts:
-            return []
+            return False
         host = self.random.choice(hosts)
-        if name == "host and its link":
-            job.is_cut = True
-            ip("-n", f"{prefix}-switch", "link", "set", f"port{host[-1]}", "down")
-        return pids[host]
+        if name != "processes of a host":
+            if job.cut:
+                ip(*job.cut, "up")
+            job.cut = ["-n", f"{prefix}-switch", "link", "set", f"port{host[-1]}"]
+            ip(*job.cut, "down")
+        if name == "link of a host":
+            self.kills[name] += 1
+            return True
+        is_sent = self.send(pids[host], name)
+        if name == "host":
+            for path in Path(f"/dev/shm/hosts-{prefix}/h{host[-1]}").iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return is_sent
 
     def kill_launch_sh(self, job, name):
         """Its mpirun goes on without it, if it is left. The next start removes the memory."""
@@ -226,7 +253,7 @@ class Kills(launcher.Folder):
 
     def check_end(self, job):
         if job.process.returncode != 0:
-            self.assertIn(THREE_ENDS, job.said())
+            self.assertIn(THREE_ENDS, job.said(), job.process.returncode)
             self.outcomes["three ends at one push"] += 1
             job.start()
             self.assertTrue(self.wait_until(job.has_ended, END_S), job.said())
@@ -234,6 +261,8 @@ class Kills(launcher.Folder):
         self.assertEqual(launcher.weights(job.directory), self.whole)
         self.assertTrue(self.wait_until(lambda: not processes(), END_S), processes())
         self.assertEqual(os.listdir("/dev/shm"), [])
+        if job.left.exists():
+            self.assertEqual(job.left.read_text(encoding="utf-8"), "", job.said())
 
 
 def prefix_of(running):
