@@ -117,7 +117,16 @@ void MpiTransport::make_lane(const std::vector<int>& ranks) {
   for (const int rank : ranks) members.push_back(in_comm(rank));
   check(mpi_.create_group(comm_, members, first_tag_ + kNoticeTag + 1, &lane_),
         "MPI_Comm_create_group");
+  has_lane_ = true;
   check(mpi_.return_errors(lane_), "MPI_Comm_set_errhandler");
+}
+
+void MpiTransport::free_lane() noexcept {
+  if (!has_lane_ || !is_running()) return;
+  const Turn turn("MPI_Comm_free", std::nothrow);
+  if (!turn.is_given()) return;
+  has_lane_ = false;
+  mpi_.free(&lane_);
 }
 
 collectives::Transport::Request MpiTransport::allreduce(std::byte* data, std::size_t count,

@@ -31,6 +31,10 @@ class MpiTransport final : public collectives::Transport {
   /// number, and MPIs crash (Open MPI 4.1, in mca_pml_ob1_add_comm) or end the job.
   void mute() noexcept { is_mute_ = true; }
 
+  /// Frees the communicator of make_lane(), if there is one, whose ranks all call this, as MPI
+  /// asks. Where they do not end their group in one call, it is left to MPI_Finalize.
+  void free_lane() noexcept;
+
   /// Allows any waiting thread to call MPI, because every call of the group is made inside an MPI
   /// call of the program.
   void let_callers_progress() noexcept { lets_callers_progress_ = true; }
@@ -78,6 +82,7 @@ class MpiTransport final : public collectives::Transport {
   Members members_;
   int first_tag_;  ///< the first of the group's tags
   Comm lane_;
+  bool has_lane_ = false;
   bool is_mute_ = false;
   bool lets_callers_progress_ = false;
   std::vector<mpi::Request> requests_;

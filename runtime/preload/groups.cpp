@@ -81,6 +81,7 @@ int Groups::forget(MPI_Comm /*comm*/, int /*key*/, void* value, void* groups) {
   if (served->own == MPI_COMM_NULL || served->group == nullptr) return MPI_SUCCESS;
   served->messages->mute();
   const bool has_failed = served->group->failed();  // then messages may be under way
+  if (!has_failed) served->messages->free_lane();
   served->group.reset();
   if (!has_failed) PMPI_Comm_free(&served->own);
   return MPI_SUCCESS;

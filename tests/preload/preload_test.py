@@ -76,8 +76,11 @@ class Results(unittest.TestCase):
         self.assertEqual((status, output), (0, "1 threads, 0 wrong\n"), errors)
 
     def test_communicators_that_come_and_go_leave_nothing_behind(self):
-        for ranks, variables in ((2, {}), (3, {"TUTTI_RANKS_PER_NODE": "1"})):
-            status, output, errors = run([PROGRAMS / "preload_churn", "3000"], ranks, **variables)
+        by_mpi = {"TUTTI_RANKS_PER_NODE": "1", "TUTTI_ALGORITHMS": "exchange=mpi"}
+        for ranks, loops, variables in ((2, 3000, {}), (3, 3000, {"TUTTI_RANKS_PER_NODE": "1"}),
+                                        (2, 1500, by_mpi)):
+            status, output, errors = run([PROGRAMS / "preload_churn", str(loops)], ranks,
+                                         **variables)
             self.assertEqual((status, errors), (0, ""))
             grown = re.fullmatch(r"\d+ loops, 0 wrong, grown by (-?\d+) KiB, (-?\d+) descriptors, "
                                  r"(-?\d+) mappings, (-?\d+) files\n", output)
