@@ -169,6 +169,28 @@ def test_a_tensor_may_lie_as_it_likes(lay, asynchronous, rank, ranks):
     assert all(torch.equal(one, values(index + 1)) for index, one in enumerate(gathered))
 
 
+def test_a_monitored_barrier_names_who_is_missing_and_the_group_goes_on(rank, ranks):
+    """Errors are RuntimeErrors, as those of torch's backends are."""
+    everyone = dist.new_group(list(range(ranks)))
+    for wait_all_ranks in (False, True):
+        dist.monitored_barrier(everyone, datetime.timedelta(seconds=60), wait_all_ranks)
+    if rank == 0 and ranks > 1:
+        name = "Rank 1" if ranks == 2 else "Ranks 1, 2"
+        with pytest.raises(RuntimeError, match=f"{name} failed to pass monitoredBarrier in 50 ms"):
+            dist.monitored_barrier(everyone, datetime.timedelta(milliseconds=50), True)
+    elif rank > 0:
+        dist.barrier()
+        with pytest.raises(RuntimeError, match=f"Rank {rank} successfully reached"):
+            dist.monitored_barrier(everyone, datetime.timedelta(seconds=60))
+    if rank == 0:
+        dist.barrier()
+    dist.monitored_barrier(everyone, datetime.timedelta(seconds=60))
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor, group=everyone)
+    assert same(tensor, ranks)
+    dist.destroy_process_group(everyone)
+
+
 class Probe(dist.ProcessGroup):
     """Another backend, which tells what it was called for."""
 

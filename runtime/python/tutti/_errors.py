@@ -7,7 +7,7 @@ import builtins
 import re
 
 
-class Error(Exception):
+class Error(RuntimeError):
     """The exception that every function of the library raises; each code has a subclass.
 
     The text says what happened, where, what was expected and found, and what to do.

@@ -20,9 +20,11 @@ import torch.distributed as dist
 
 from .. import Communicator, InvalidArgumentError, MismatchError
 from .._core import _Reductions
+from ._barrier import MonitoredBarrier
 from ._devices import backends_of, divide_by_device, group_elsewhere
 from ._messages import Message, Messages
-from ._work import Calls, Deferred, Done, Reduction, carry_out_deferred, deferred
+from ._work import (Calls, Deferred, Done, Reduction, carry_out_beside, carry_out_deferred,
+                    deferred)
 
 if TYPE_CHECKING:
     from .._core import _Operation
@@ -127,10 +129,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     supports_splitting = False  # dist.split_group says that it is not there; new_group is
 
-    def __init__(self, ranks: Communicator):
+    def __init__(self, ranks: Communicator, store: Any):
         super().__init__(ranks.rank, ranks.size)
         self.communicator = ranks
         self._calls = Calls()
+        self._monitored = MonitoredBarrier(store, ranks.rank, ranks.size)
         self._messages = Messages(ranks, self._calls,
                                   lambda tensor: _data("send and recv", tensor))
         self._lock = threading.RLock()
@@ -395,8 +398,9 @@ class ProcessGroup(dist.ProcessGroup):
         return Done([])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier: each of them names all ranks that are missing, after the job's deadline."""
-        self.barrier()
+        """A barrier with a timeout of its own; if ranks are missing, the group goes on."""
+        carry_out_beside()
+        self._monitored.meet(timeout, wait_all_ranks)
 
     # --- messages --------------------------------------------------------------------------------
 

@@ -183,4 +183,4 @@ def create_group(options: Any, _: Any) -> ProcessGroup:
         raise InvalidArgumentError(
             f"init_process_group: torch was told that this is rank {members[options.group_rank]}, "
             f"and it is rank {everyone.rank} of the job; leave RANK and WORLD_SIZE unset")
-    return ProcessGroup(everyone.create_group(members))
+    return ProcessGroup(everyone.create_group(members), options.store)
