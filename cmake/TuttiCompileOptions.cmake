@@ -30,6 +30,10 @@ function(tutti_compile_options target)
     if(TUTTI_SANITIZE MATCHES undefined)
       list(APPEND options -fno-sanitize=null,object-size,vptr)
     endif()
+    # AddressSanitizer's checks are calls: a source compiles in a third of the time.
+    if(TUTTI_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      list(APPEND options --param=asan-instrumentation-with-call-threshold=0)
+    endif()
   endif()
   target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${options}>")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TUTTI_UNITY}
@@ -37,12 +41,11 @@ function(tutti_compile_options target)
   tutti_link_options(${target})
 endfunction()
 
-# For what is around the library: less than half the time to compile. AddressSanitizer's checks are
-# calls, and nobody looks at alignment, which matters where bytes are taken for numbers.
-function(tutti_check_by_calls target)
+# For what is around the library: less time to compile. Nobody looks at alignment, which matters
+# where bytes are taken for numbers.
+function(tutti_check_lightly target)
   if(TUTTI_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(${target} PRIVATE -fno-sanitize=alignment
-                           --param=asan-instrumentation-with-call-threshold=0)
+    target_compile_options(${target} PRIVATE -fno-sanitize=alignment)
   endif()
   if(TUTTI_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)

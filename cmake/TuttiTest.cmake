@@ -47,7 +47,7 @@ function(tutti_test_options name)
   target_link_libraries(${name} PRIVATE tests_reference ${libraries} doctest::doctest)
   tutti_compile_options(${name})
   target_compile_options(${name} PRIVATE -O0)
-  tutti_check_by_calls(${name})
+  tutti_check_lightly(${name})
 endfunction()
 
 # With TUTTI_UNITY: what most tests include is read once for all test programs, which saves a fifth

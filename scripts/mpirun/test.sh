@@ -78,8 +78,8 @@ run_thread_sanitizer() {
 # lies in memory otherwise than two.
 run_address_sanitizer() {
   local status=0
-  local three='^(store|store_rows|communicator|messages|blocks|groups_mpi|layout|unreadable)'
-  three+='_test_np3$'
+  local three='^(store|store_rows|communicator|messages|blocks|groups_mpi|layout|unreadable|'
+  three+='rank_tables)_test_np3$'
   say "AddressSanitizer and UndefinedBehaviorSanitizer"
   run_ctest asan -L unit "$@" || status=$?
   ASAN_OPTIONS=detect_leaks=0 run_ctest asan -R "_np2\$|$three" "$@" || status=$?
