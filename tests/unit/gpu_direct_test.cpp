@@ -81,7 +81,9 @@ TEST_CASE("an optimizer's large keys are summed in rounds, which take one window
     const Device mine = gpu(rank);
     auto kv = KVStore::create(communicator);
     kv.set_optimizer(tutti::optimizer::create("sgd,learning_rate=1"));
-    const std::vector<std::int64_t> counts = {1'000, kLarge, kLarge, kLarge, 7, kLarge, kLarge};
+    std::vector<std::int64_t> counts = {1'000, kLarge, kLarge, kLarge, 7};
+    if (!test::kFewRounds) counts.insert(counts.end(), {kLarge, kLarge});
+    const int rounds = test::kFewRounds ? 2 : 3;
     std::vector<Key> keys;
     std::vector<Tensor> values;
     for (std::size_t k = 0; k < counts.size(); ++k) {
@@ -97,7 +99,8 @@ TEST_CASE("an optimizer's large keys are summed in rounds, which take one window
       kv.push(keys, values);
       kv.barrier();
       if (step > 1)  // the first fills the new bucket
-        test::require_equal(gpus->launches() - launches, 2 * (1 + 3), "launches of both ranks");
+        test::require_equal(gpus->launches() - launches, 2 * (1 + rounds),
+                            "launches of both ranks");
       for (std::size_t k = 0; k < counts.size(); ++k) {
         const std::vector<float> found = pulled<float>(kv, keys[k], counts[k]);
         const int times = step + (k == 0 ? 1 : 0);
