@@ -78,15 +78,24 @@ void Announcement::fill_directory() {
 }
 
 /// Copies the inputs into the payload. A rank that is alone in its node has no readers, and copies
-/// nothing.
+/// nothing. The next payload is expected to be like this one.
 void Announcement::fill_payload() {
   if (call_.memory.size() == 1) return;
+  const bool in_slot = call_.route != Route::tiny && has_slot();
+  if (in_slot) payload_slot_ = next_slot();
   std::byte* payload = payload_of(call_.memory.local_rank);
+  Range written{call_.layout.total(), 0};
   call_.layout.for_each_segment([&](const FusedLayout::Part& part) {
     const Segment& own = call_.segment(part);
     if (!call_.is_source(own)) return;
-    std::memcpy(payload + offset_in_payload(part), own.input, own.count * size_of(own.dtype));
+    const std::size_t offset = offset_in_payload(part);
+    const std::size_t bytes = own.count * size_of(own.dtype);
+    std::memcpy(payload + offset, own.input, bytes);
+    written = {std::min(written.begin, offset), std::max(written.end, offset + bytes)};
   });
+  if (!in_slot || written.begin >= written.end) return;
+  std::byte* const next = call_.memory.control().payloads[next_slot()];
+  lines_to_write_.expect(next + written.begin, written.size());
 }
 
 CallClass Announcement::own_class() const {
@@ -120,13 +129,14 @@ void Announcement::publish(std::uint32_t flags) noexcept {
   if (stop || asks_to_stop_.load(std::memory_order_relaxed)) flags |= kStopRequested;
   AnnounceLine& mine = call_.line(call_.memory.local_rank);
   mine.signature = call_.signature;
-  mine.flags = static_cast<std::uint16_t>(flags);
+  mine.flags = static_cast<std::uint16_t>(flags | payload_slot_ << kPayloadSlotShift);
   announced_time_ = std::exchange(last_time_, {});
   mine.last_end = announced_time_.end;
   mine.last_duration = announced_time_.packed;
   mine.sequence.store(call_.sequence, std::memory_order_release);
   own_flags_ = flags;
   call_.waiter.wake();
+  lines_to_write_.ask_for_some();
   waiting_since_ = 0;
   arrived_ = 0;
   last_ = call_.memory.local_rank;
@@ -156,6 +166,7 @@ bool Announcement::all_announced() {
   if (arrived_ == call_.memory.size()) return true;
   if (waiting_since_ == 0) waiting_since_ = ticks();  // costs nothing, as this rank waits anyway
   last_ = arrived_;
+  lines_to_write_.ask_for_some();
   return false;
 }
 
@@ -166,7 +177,8 @@ bool Announcement::finds_all_alike() {
   for (int peer = 0; peer < call_.memory.size(); ++peer) {
     if (peer == call_.memory.local_rank) continue;
     const AnnounceLine& other = call_.line(peer);
-    if (other.flags != own_flags_ || !(other.signature == call_.signature)) return false;
+    if ((other.flags & kFlagsOnly) != own_flags_ || !(other.signature == call_.signature))
+      return false;
   }
   common_flags_ = any_flags_ = own_flags_;
   return node_agrees_ = true;

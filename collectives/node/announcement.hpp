@@ -10,6 +10,7 @@
 
 #include "collectives/choice/call_time.hpp"
 #include "collectives/choice/path.hpp"
+#include "collectives/job/lines_to_write.hpp"
 #include "collectives/node/call_context.hpp"
 #include "collectives/node/shared_updates.hpp"
 #include "collectives/node/tiny_call.hpp"
@@ -95,8 +96,15 @@ class Announcement {
   /// Returns the first byte of a local rank's inputs in its announcement. Requires an inline call.
   [[nodiscard]] std::byte* payload_of(int peer) const {
     AnnounceLine& theirs = call_.line(peer);
-    return call_.route == Route::tiny ? theirs.directory.tiny_payload : theirs.payload;
+    if (call_.route == Route::tiny) return theirs.directory.tiny_payload;
+    if (!has_slot()) return theirs.payload;
+    const auto slot = peer == call_.memory.local_rank
+                          ? payload_slot_
+                          : static_cast<std::uint32_t>(theirs.flags) >> kPayloadSlotShift;
+    return call_.memory.peers[static_cast<std::size_t>(peer)].control().payloads[slot];
   }
+  /// The lines that this rank asks for while it waits for the announcements of others.
+  [[nodiscard]] LinesToWrite& lines_to_write() { return lines_to_write_; }
   /// Returns the offset of a part in a payload, in bytes.
   [[nodiscard]] std::size_t offset_in_payload(const FusedLayout::Part& part) const {
     if (call_.route == Route::tiny) return tiny_.offset_of(part.segment);
@@ -106,6 +114,12 @@ class Announcement {
   }
 
  private:
+  /// True if the call's payload lies in ControlBlock::payloads.
+  [[nodiscard]] bool has_slot() const {
+    const std::size_t bytes = call_.layout.total();
+    return bytes > kShortPayload && bytes <= kInlineInNode;
+  }
+  [[nodiscard]] std::uint32_t next_slot() const { return (payload_slot_ + 1) % kPayloadSlots; }
   [[nodiscard]] std::uint32_t memory_flags() const;
   [[nodiscard]] CallClass class_of(std::uint32_t flags, bool consumed) const;
   void fill_directory();
@@ -131,6 +145,8 @@ class Announcement {
   int arrived_ = 0;  ///< local ranks below this one have announced the call
   int last_ = 0;     ///< local rank that announced last, as far as this rank saw
   bool node_agrees_ = false;
+  std::uint32_t payload_slot_ = 0;  ///< of this rank's last payload that has a slot
+  LinesToWrite lines_to_write_;
   std::uint32_t own_flags_ = 0;
   std::uint32_t common_flags_ = 0;                 ///< set by all ranks of the node
   std::uint32_t any_flags_ = 0;                    ///< set by any rank of the node

@@ -266,6 +266,20 @@ void keep_blocks(Call& call, const Path& path, const StagedCall& staged, std::si
   call.data().reduce_to_self(share_of(kept, parts, static_cast<int>(index)), {}, path.outputs);
 }
 
+/// Asks for the lines that this rank will stage if its next call is like this one: at once where it
+/// takes nothing, so that it is done before the others, else while it waits for that call.
+void ask_for_next(Call& call, const Path& path, const StagedCall& staged, bool takes) {
+  if (path.slots == WritePolicy::streaming || !is_giver(call)) return;
+  const SlotRing& ring = call.data().slots();
+  const std::size_t chunk = std::min(staged.chunk_bytes, staged.total);
+  const std::size_t offset = ring.next(chunk);
+  const NodeMemory& memory = call.memory();
+  LinesToWrite& lines = call.announcement().lines_to_write();
+  lines.expect(memory.self().arena + memory.control().ring + offset,
+               std::min(staged.total, ring.length() - offset));
+  if (!takes) lines.ask_for_all();
+}
+
 /// Each rank stages one chunk ahead of what it takes, and more while others have not staged what it
 /// would take. So a rank that is alone on its core waits for lines that are on their way, and one
 /// that shares it waits once for many chunks. One that takes nothing waits only where the ring is
@@ -299,6 +313,7 @@ void reduce_staged(Call& call, const Path& path, const Tuning& tuning) {
     ++taken;
   }
   if (chunks == 0) keep_blocks(call, path, staged, 0);
+  ask_for_next(call, path, staged, takes);
 }
 
 void reduce_in_chunks(Call& call, const Path& path, const Tuning& tuning) {

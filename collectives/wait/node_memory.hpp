@@ -36,6 +36,10 @@ inline constexpr std::size_t kLineBytes = 128;
 /// touched.
 inline constexpr std::size_t kInlineBytes = 131072;
 inline constexpr std::size_t kInlineInNode = 8192;
+/// Payloads of more than kShortPayload and up to kInlineInNode bytes lie in one of kPayloadSlots,
+/// in turn.
+inline constexpr std::size_t kShortPayload = 64;
+inline constexpr std::size_t kPayloadSlots = 3;
 /// Sizes of one rank's description of its own call, and of the mismatch report.
 inline constexpr std::size_t kTextBytes = 1024;
 inline constexpr std::size_t kReportBytes = 8192;
@@ -88,6 +92,8 @@ union SegmentDirectory {
 /// The first 64 bytes are all that has to be read for a tiny call, or for a call without a payload.
 /// A larger payload begins on a cache line. A large call whose updates are shared stores the
 /// offsets of the updated arrays in place of the payload.
+///
+/// Payloads of the middle sizes lie in slots of their own: see ControlBlock::payloads.
 struct alignas(kLineBytes) AnnounceLine {
   std::atomic<std::uint64_t> sequence{0};
   Signature signature;
@@ -113,6 +119,10 @@ enum AnnounceFlags : std::uint16_t {
   kSharesUpdates = 256,  ///< peers may also update for that consumer; the arrays are in the payload
   kFirstStaged = 512,    ///< the call's first chunk is in the rank's ring, or it stages nothing
 };
+/// The upper bits of the flags have the slot of the payload, whether there is one or not.
+inline constexpr int kPayloadSlotShift = 14;
+inline constexpr std::uint32_t kFlagsOnly = (1U << kPayloadSlotShift) - 1;
+static_assert(kPayloadSlots <= 4);
 
 /// The line in which the first rank of a node passes on the result of other nodes: the agreement,
 /// whether any rank was asked to stop, which rank came last, the longest duration of the previous
@@ -136,6 +146,10 @@ struct ControlBlock {
   std::uint64_t subgroup = 0;
   AnnounceLine announce[2];
   AgreementLine agreement[2];  ///< used only on the node's first rank
+  /// Payloads of this rank's announcements, in turn. A slot is written again three payloads later.
+  /// When this rank announces the payload before that, no other rank reads the slot any more: it
+  /// asks for its lines then, see LinesToWrite.
+  alignas(kLineBytes) std::byte payloads[kPayloadSlots][kInlineInNode];
 
   /// This rank's progress within a call: (sequence << kStepBits) + number of steps done. Only
   /// grows.

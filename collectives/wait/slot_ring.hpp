@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include "collectives/wait/node_memory.hpp"
 
@@ -60,9 +59,12 @@ class SlotRing {
   }
   /// Takes the next slot, of `bytes` bytes, and returns its offset.
   std::size_t take(std::size_t bytes) {
-    const std::size_t room = in_lines(bytes);
-    if (next_ + room > bytes_) next_ = 0;
-    return std::exchange(next_, next_ + room);
+    next_ = next(bytes) + in_lines(bytes);
+    return next_ - in_lines(bytes);
+  }
+  /// Returns the offset that take() would return.
+  [[nodiscard]] std::size_t next(std::size_t bytes) const {
+    return next_ + in_lines(bytes) > bytes_ ? 0 : next_;
   }
 
   /// Returns how many chunks a rank may have staged beyond those that it has summed, when it stages

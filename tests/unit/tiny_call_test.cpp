@@ -99,6 +99,12 @@ const collectives::AnnounceLine& last_line(Group& group) {
   return own.announce[own.calls.newest() & 1];
 }
 
+/// The slot of this rank's last payload of more than 64 bytes.
+const std::byte* last_slot(Group& group) {
+  const auto slot = last_line(group).flags >> collectives::kPayloadSlotShift;
+  return group.engine().memory().control().payloads[slot];
+}
+
 }  // namespace
 
 TEST_CASE("tiny sums are right, for every element type and number of bytes") {
@@ -227,9 +233,38 @@ TEST_CASE("blocks of one rank lie end to end in its first cache line, up to 24 b
       const auto& line = last_line(*groups[static_cast<std::size_t>(rank)]);
       const auto own = static_cast<std::byte>(40 + count + rank);
       CHECK((line.directory.tiny_payload[collectives::kTinyBytes - 1] == own) == (count == 12));
-      CHECK((line.payload[static_cast<std::size_t>(rank) * 128] == own) == (count == 13));
+      const std::byte* const slot = last_slot(*groups[static_cast<std::size_t>(rank)]);
+      CHECK((slot[static_cast<std::size_t>(rank) * 128] == own) == (count == 13));
     }
   }
+}
+
+TEST_CASE("a payload of more than 64 bytes lies in the next of three slots") {
+  const auto groups = make_thread_groups({2}, {});
+  const auto outcomes = test::run_ranks(groups, [&](Communicator& comm) {
+    auto& group = *groups[static_cast<std::size_t>(comm.rank())];
+    const std::byte* slots[8] = {};
+    for (int call = 0; call < 8; ++call) {
+      const std::int64_t count = call % 4 == 3 ? 8192 : 65;
+      Tensor data = Tensor::full({count}, 20 + call + 100 * comm.rank(), DType::uint8);
+      comm.allreduce(data, ReduceOp::max);
+      slots[call] = last_slot(group);
+      const auto own = static_cast<std::byte>(20 + call + 100 * comm.rank());
+      if (slots[call][64] != own) throw Error(ErrorCode::divergence, "not in its slot");
+      comm.barrier();  // has no payload, and takes no slot
+      Tensor small = Tensor::full({64}, 1, DType::uint8);
+      comm.allreduce(small);
+      if (last_line(group).payload[63] != std::byte{1}) {
+        throw Error(ErrorCode::divergence, "64 bytes are not in the line");
+      }
+    }
+    for (int call = 0; call + 3 < 8; ++call) {
+      const bool in_turn = slots[call] != slots[call + 1] && slots[call] != slots[call + 2] &&
+                           slots[call] == slots[call + 3];
+      if (!in_turn) throw Error(ErrorCode::divergence, "slots are not taken in turn");
+    }
+  });
+  CHECK(test::all_returned(outcomes));
 }
 
 TEST_CASE("an alltoallv of few elements is one operation once the ranks know how few") {
