@@ -3,13 +3,13 @@
 # launch.sh --mpi-program: the library that any program of an MPI may be started with. To
 # be sourced.
 
-# preload_library FAMILY: the file for this MPI: of the build folder that this script belongs to, or
-# of the installation. Nothing if there is none.
+# preload_library FAMILY: the file for this MPI: of the build folder that this script belongs to, of
+# the package for Python, or of the installation. Nothing if there is none.
 preload_library() {
   local name=libtutti_mpi_$1.so folder candidate
   folder=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
-  for candidate in "$folder/../../build/runtime/$name" "$folder"/../../../lib*/"$name" \
-    "$folder"/../../../lib/*/"$name"; do
+  for candidate in "$folder/../../build/runtime/$name" "$folder/../../../runtime/$name" \
+    "$folder/../$name" "$folder"/../../../lib*/"$name" "$folder"/../../../lib/*/"$name"; do
     if [ -e "$candidate" ]; then
       readlink -f -- "$candidate"
       return

