@@ -67,10 +67,11 @@ usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENT
 Every other option is the launcher's. --host, --hostfile, -N (ranks per node), --bind-to,
 --oversubscribe and -x are translated where it is not Open MPI's: MPICH's or Intel's mpiexec, or
 srun. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and LD_LIBRARY_PATH are forwarded. Exit
-codes 0 (done), 1 (usage) of the first start, and 75 (requeue me) of the program are passed on at
-once, all others after the last restart. Signals are passed on to mpirun: SIGUSR1 reaches the ranks
-and leaves them time to save; after SIGTERM it kills them. After SIGTERM, SIGINT or SIGUSR1 nothing
-is started again. A job that SIGUSR1 tells to end before it began ends with 75.
+codes 0 (done), 1 (usage; on several hosts, of the first two starts) and 75 (requeue me) of the
+program are passed on at once, all others after the last restart. Signals are passed on to mpirun:
+SIGUSR1 reaches the ranks and leaves them time to save; after SIGTERM it kills them. After SIGTERM,
+SIGINT or SIGUSR1 nothing is started again. A job that SIGUSR1 tells to end before it began ends
+with 75.
 The launcher is the first mpirun or mpiexec in the PATH that is of the MPI that PROGRAM was built
 with. MPIRUN=/path/to/launcher chooses another one; one of another MPI is refused.
 END
@@ -267,6 +268,8 @@ run_once() {
   if [ "$watched" = "$lost_host" ]; then status=$lost_host; fi
 }
 
+only_1=yes starts_for_1=0
+if [ "$is_watched" = yes ]; then starts_for_1=1; fi
 for ((restart = 0;; ++restart)); do
   end_if_told
   run_once
@@ -277,9 +280,10 @@ for ((restart = 0;; ++restart)); do
       exit "$requeue_exit"
       ;;
     0) exit 0 ;;
-    1)  # Open MPI's code, too, where a host is lost while it starts; usage is wrong at once
-      if [ "$restart" = 0 ]; then exit 1; fi
+    1)  # Open MPI's code, too, where a host is lost while ranks start; usage is wrong every time
+      if [ "$only_1" = yes ] && [ "$restart" = "$starts_for_1" ]; then exit 1; fi
       ;;
+    *) only_1=no ;;
   esac
   if [ "$stopped" = yes ]; then exit "$status"; fi
   if [ "$warned" = yes ]; then  # a new run would not know of it, and be ended without a save

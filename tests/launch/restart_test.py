@@ -126,10 +126,15 @@ class Restarts(launcher.Folder):
             result = self.run_with([code, 0], "--max-restarts", 3)
             self.assertEqual((result.code, self.starts()), (code, 1))
 
-    def test_1_of_a_later_start_is_no_wrong_usage(self):
-        result = self.run_with([137, 1, 1, 0], "--max-restarts", 5)
-        self.assertEqual((result.code, self.starts()), (0, 4))
-        self.assertEqual((self.run_with([2, 1], "--max-restarts", 1).code, self.starts()), (1, 2))
+    def test_1_may_be_a_host_that_was_lost_while_ranks_started(self):
+        hosts = ("--host", "localhost:1")
+        for codes, options, expected in (
+                ([137, 1, 1, 0], (), (0, 4)), ([2, 1], (), (1, 2)),
+                ([1, 0], hosts, (0, 2)), ([1, 1, 0], hosts, (1, 2)), ([1, 2, 1, 0], hosts, (0, 4)),
+                ([1, 0], (), (1, 1))):
+            with self.subTest(codes=codes, options=options):
+                result = self.run_with(codes, "--max-restarts", len(codes) - 1, *options)
+                self.assertEqual((result.code, self.starts()), expected, result.err)
 
     def test_a_checkpoint_on_a_signal_after_a_restart_ends_with_the_code_of_requeueing(self):
         for codes in ([2, 75], [75]):  # batch templates pass the option on, also as 0
