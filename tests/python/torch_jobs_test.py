@@ -132,6 +132,33 @@ def test_a_rank_that_torchrun_has_lost_is_named():
     assert re.search(r"rank 2 \(host \S+, pid \d+\)|Signal 9", done.stderr), done.stderr
 
 
+RESTARTED = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+import tutti.torch
+
+attempt, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
+time.sleep(1 - rank)  # rank 1 is the first to look for the other one
+dist.init_process_group("tutti")
+value = torch.ones(1)
+dist.all_reduce(value)
+if attempt == 0 and rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(value)
+sys.stdout.write(f"{rank} has {value.item():g} at attempt {attempt}\\n")
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_that_torchrun_starts_again_meet_each_other(tmp_path):
+    """Its store still has what the first ones wrote."""
+    program = tmp_path / "restarted.py"
+    program.write_text(RESTARTED)
+    done = without_mpi(*TORCHRUN, 2, "--max-restarts", 1, program, TUTTI_TIMEOUT="20")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 has 4 at attempt 1", "1 has 4 at attempt 1"]
+
+
 SPAWNED = """
 import os, sys
 import torch, torch.distributed as dist, torch.multiprocessing as multiprocessing

@@ -2,6 +2,7 @@
 """torch.distributed over the backend tutti: alone, and on the ranks of a job."""
 
 import datetime
+import functools
 import os
 import re
 import time
@@ -110,6 +111,21 @@ def test_all_reduce_has_five_operations(asynchronous, rank, ranks):
     assert flag
     dist.all_reduce(flag := torch.tensor(rank == 0), ReduceOp.MIN)
     assert bool(flag) == (ranks == 1)
+    dist.all_reduce(flag := torch.tensor(rank == 0))
+    assert flag
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.uint8, torch.bool])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_all_reduce_combines_bits(asynchronous, dtype, rank, ranks):
+    of_all = [torch.tensor([[7, 0, 4], [index, 1 << index, 1]]).to(dtype) for index in range(ranks)]
+    for op, combine in ((ReduceOp.BAND, torch.bitwise_and), (ReduceOp.BOR, torch.bitwise_or),
+                        (ReduceOp.BXOR, torch.bitwise_xor)):
+        tensor = of_all[rank].t().clone().t()
+        work = dist.all_reduce(tensor, op, async_op=asynchronous)
+        if asynchronous:
+            work.wait()
+        assert torch.equal(tensor, functools.reduce(combine, of_all))
 
 
 def test_a_future_has_the_sum(rank, ranks):

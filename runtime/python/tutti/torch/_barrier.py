@@ -68,7 +68,7 @@ class MonitoredBarrier:
         return True
 
     def _key(self, name: str, before: int = 0) -> str:
-        return f"tutti/barrier/{self._count - before}/{name}"
+        return f"barrier/{self._count - before}/{name}"
 
     @staticmethod
     def _ms(timeout: float | None) -> int:

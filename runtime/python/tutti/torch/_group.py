@@ -11,6 +11,7 @@ and irecv take place in wait(), in an order that is the same on all ranks.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn
@@ -33,7 +34,10 @@ _Op = dist.ReduceOp.RedOpType
 _NAMES: dict[Any, _Operation] = {_Op.SUM: "sum", _Op.AVG: "avg", _Op.PRODUCT: "prod",
                                  _Op.MIN: "min", _Op.MAX: "max"}
 _NAMES_OF_BOOL: dict[Any, _Operation] = {_Op.MIN: "min", _Op.MAX: "max", _Op.BAND: "min",
-                                         _Op.BOR: "max", _Op.PRODUCT: "min"}
+                                         _Op.BOR: "max", _Op.PRODUCT: "min",
+                                         _Op.SUM: "max"}  # a sum that is not 0
+_BITWISE: dict[Any, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    _Op.BAND: torch.bitwise_and, _Op.BOR: torch.bitwise_or, _Op.BXOR: torch.bitwise_xor}
 _AS_THEY_ARE = {torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8,
                 torch.float16, torch.bfloat16}
 _TELLS_WHO_WAITS = hasattr(dist.AllreduceOptions, "asyncOp")
@@ -48,8 +52,9 @@ def _operation(call: str, op: Any, dtype: torch.dtype) -> _Operation:
     kind = getattr(op, "op", op)
     name = (_NAMES_OF_BOOL if dtype is torch.bool else _NAMES).get(kind)
     if name is None:
-        _refuse(f"{call}: expected one of SUM, AVG, PRODUCT, MIN, MAX (of bool: MIN, MAX, PRODUCT, "
-                f"BAND, BOR); got {kind} of {dtype}")
+        _refuse(f"{call}: expected one of SUM, AVG, PRODUCT, MIN, MAX (of bool: SUM, MIN, MAX, "
+                f"PRODUCT, BAND, BOR; all_reduce of integers: also BAND, BOR, BXOR); got {kind} of "
+                f"{dtype}")
     return name
 
 
@@ -201,8 +206,13 @@ class ProcessGroup(dist.ProcessGroup):
                 return other.allreduce(tensors, opts)
             if tensor.layout is torch.sparse_coo:
                 return self._allreduce_sparse(tensor, opts.reduceOp)
-        work = self._allreduce_later(tensor, tensors,
-                                     _operation("all_reduce", opts.reduceOp, tensor.dtype))
+        kind = getattr(opts.reduceOp, "op", opts.reduceOp)
+        if kind in _BITWISE and not tensor.dtype.is_floating_point and tensor.is_cpu:
+            work: Any = Deferred(self._calls, lambda: self._allreduce_bits(tensor, kind), tensors,
+                                 [])
+        else:
+            work = self._allreduce_later(tensor, tensors,
+                                         _operation("all_reduce", kind, tensor.dtype))
         if getattr(opts, "asyncOp", True):
             return work
         work.wait()
@@ -234,6 +244,15 @@ class ProcessGroup(dist.ProcessGroup):
         carry_out_deferred(self._calls)
         with self._lock:
             yield
+
+    def _allreduce_bits(self, tensor: torch.Tensor, kind: Any) -> None:
+        """Every rank gets the elements of all, and combines their bits."""
+        own = _plain(tensor.detach()).reshape(-1)
+        of_all = own.new_empty((self.size(), own.numel()))
+        with self._lock:
+            self.communicator.allgather(_data("all_reduce", own),
+                                        _data("all_reduce", of_all.reshape(-1)))
+        tensor.detach().copy_(functools.reduce(_BITWISE[kind], of_all).view(tensor.shape))
 
     def _allreduce_sparse(self, tensor: torch.Tensor, op: Any) -> Any:
         """Every rank gets the indices and values of all, and adds them in the order of ranks."""

@@ -51,15 +51,18 @@ def _meet_by(options: Any) -> None:
             f"new_group: this group of {size} is the first of the backend tutti in a job of "
             f"{dist.get_world_size()} ranks that no MPI has started; call tutti.torch.world() on "
             "all ranks before")
-    _require_one_host(options.store, rank, size)
+    # torchrun keeps its store, with what the ranks wrote before it started them again.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"tutti/{attempt}", options.store)
+    _require_one_host(store, rank, size)
     if rank == 0:
-        options.store.set("tutti/meeting", secrets.token_hex(16))
+        store.set("meeting", secrets.token_hex(16))
     for name, value in (("RANK", rank), ("WORLD_SIZE", size), ("LOCAL_RANK", rank),
                         ("LOCAL_WORLD_SIZE", size)):
         os.environ[name] = str(value)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")  # these two name nothing here
     os.environ.setdefault("MASTER_PORT", "0")
-    os.environ["_TUTTI_MEETING"] = options.store.get("tutti/meeting").decode()
+    os.environ["_TUTTI_MEETING"] = store.get("meeting").decode()
     asked = getattr(options, "timeout", None)
     is_default = asked is None or asked == dist.constants.default_pg_timeout
     if asked is not None and not is_default and "TUTTI_TIMEOUT" not in os.environ:
@@ -75,10 +78,10 @@ def _require_one_host(store: Any, rank: int, size: int) -> None:
     with open("/proc/sys/kernel/random/boot_id") as file:
         system = file.read().strip()
     place = f"{system} {os.readlink('/proc/self/ns/net')}"
-    store.set(f"tutti/host/{rank}", f"{place}\n{socket.gethostname()}")
+    store.set(f"host/{rank}", f"{place}\n{socket.gethostname()}")
     hosts: dict[str, tuple[int, str]] = {}
     for other in range(size):
-        where, name = store.get(f"tutti/host/{other}").decode().split("\n")
+        where, name = store.get(f"host/{other}").decode().split("\n")
         hosts.setdefault(where, (other, name))
     if len(hosts) > 1:
         (first, one), (second, another), *_ = hosts.values()
@@ -183,4 +186,7 @@ def create_group(options: Any, _: Any) -> ProcessGroup:
         raise InvalidArgumentError(
             f"init_process_group: torch was told that this is rank {members[options.group_rank]}, "
             f"and it is rank {everyone.rank} of the job; leave RANK and WORLD_SIZE unset")
-    return ProcessGroup(everyone.create_group(members), options.store)
+    group = everyone.create_group(members)
+    name = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
+    group.broadcast(name, 0)  # torch gives a later group the name of an earlier one in this store
+    return ProcessGroup(group, dist.PrefixStore(f"tutti/{name.tobytes().hex()}", options.store))
