@@ -21,16 +21,6 @@ def group():
     dist.destroy_process_group()
 
 
-@pytest.fixture
-def rank():
-    return dist.get_rank()
-
-
-@pytest.fixture
-def ranks():
-    return dist.get_world_size()
-
-
 def same(tensor, expected):
     return torch.equal(tensor, torch.full_like(tensor, expected))
 

@@ -32,16 +32,6 @@ def group():
     dist.destroy_process_group()
 
 
-@pytest.fixture
-def rank():
-    return dist.get_rank()
-
-
-@pytest.fixture
-def ranks():
-    return dist.get_world_size()
-
-
 @pytest.mark.parametrize("seconds, warns", [(7, True), (300, False), (1800, False)])
 def test_a_timeout_that_has_no_effect_is_told(seconds, warns, rank, ranks, monkeypatch):
     monkeypatch.delenv("TUTTI_TIMEOUT", raising=False)

@@ -48,6 +48,13 @@ def _refuse(text: str) -> NoReturn:
     raise InvalidArgumentError(text)
 
 
+def _needs_bits(kind: Any, dtype: torch.dtype) -> bool:
+    """True of a bitwise operation that no reduction of the library has for this dtype."""
+    if dtype is torch.bool:
+        return kind not in _NAMES_OF_BOOL
+    return not dtype.is_floating_point  # torch itself refuses complex ones
+
+
 def _operation(call: str, op: Any, dtype: torch.dtype) -> _Operation:
     kind = getattr(op, "op", op)
     name = (_NAMES_OF_BOOL if dtype is torch.bool else _NAMES).get(kind)
@@ -207,7 +214,7 @@ class ProcessGroup(dist.ProcessGroup):
             if tensor.layout is torch.sparse_coo:
                 return self._allreduce_sparse(tensor, opts.reduceOp)
         kind = getattr(opts.reduceOp, "op", opts.reduceOp)
-        if kind in _BITWISE and not tensor.dtype.is_floating_point and tensor.is_cpu:
+        if kind in _BITWISE and tensor.is_cpu and _needs_bits(kind, tensor.dtype):
             work: Any = Deferred(self._calls, lambda: self._allreduce_bits(tensor, kind), tensors,
                                  [])
         else:
