@@ -136,7 +136,7 @@ class Job(launcher.Folder):
                 memory = next((Path(named) for mpirun in children(process.pid)
                                for named in re.findall("TUTTI_SNAPSHOTS=([^\0]*)", environment_of(
                                    mpirun))), None)
-            while process.poll() is None and not list(memory.glob("*/*/generation-5")):
+            while process.poll() is None and newest(memory / "*" / "*") < 5:
                 pass
             ranks = [rank for mpirun in children(process.pid) for rank in children(mpirun)]
             programs.send(ranks[-1:], fault)

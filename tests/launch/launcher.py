@@ -5,6 +5,7 @@ what train-fashion-mnist has saved.
 Environment: LAUNCH_SCRIPTS, the folder of launch.sh; LAUNCH_MPIRUN, the real mpirun.
 """
 
+import glob
 import os
 import re
 import subprocess
@@ -59,9 +60,11 @@ class Folder(unittest.TestCase):
 
 
 def newest(directory):
-    """The number of the newest whole checkpoint, 0 if there is none."""
-    return max((int(path.name.split("-")[1]) for path in Path(directory).glob("generation-*")
-                if re.fullmatch(r"generation-\d+", path.name)), default=0)
+    """The number of the newest whole checkpoint, 0 if there is none. The folder may be a pattern,
+    as "memory/*/*", and may go away meanwhile."""
+    names = (Path(path).name for path in glob.glob(f"{directory}/generation-*"))
+    return max((int(name.split("-")[1]) for name in names
+                if re.fullmatch(r"generation-\d+", name)), default=0)
 
 
 def weights(directory):
