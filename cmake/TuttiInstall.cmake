@@ -64,7 +64,7 @@ foreach(name launch config bind_gpu slurm_cpu slurm_gpu slurm_benchmark pbs_cpu 
 endforeach()
 install(PROGRAMS scripts/mpirun/plot.py scripts/mpirun/compare.py DESTINATION ${TUTTI_SCRIPTS})
 install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh
-              scripts/mpirun/dialects.sh scripts/mpirun/preload.sh scripts/mpirun/cut_off.sh
+              scripts/mpirun/dialects.sh scripts/mpirun/preload.sh scripts/mpirun/watch.sh
               scripts/mpirun/snapshots.sh scripts/mpirun/lost_hosts.sh
               scripts/mpirun/batch.sh
         DESTINATION ${TUTTI_SCRIPTS})

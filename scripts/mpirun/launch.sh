@@ -12,8 +12,8 @@ source "$folder/placement.sh"
 source "$folder/dialects.sh"
 # shellcheck source=preload.sh
 source "$folder/preload.sh"
-# shellcheck source=cut_off.sh
-source "$folder/cut_off.sh"
+# shellcheck source=watch.sh
+source "$folder/watch.sh"
 # shellcheck source=snapshots.sh
 source "$folder/snapshots.sh"
 # shellcheck source=lost_hosts.sh
@@ -223,9 +223,9 @@ if [ "$dry_run" = yes ]; then
   quoted "${command[@]}"
   exit 0
 fi
-# On several hosts Open MPI's launcher is watched, also where nothing is started again.
+# Open MPI's launcher is watched on several hosts, and where it is started again.
 is_watched=no
-if [ "$dialect" = openmpi ] && has_allocation; then is_watched=yes; fi
+if [ "$dialect" = openmpi ] && { has_allocation || [ "$is_kept" = yes ]; }; then is_watched=yes; fi
 if [ "$is_kept" = no ] && [ "$requeue_exit" = 75 ] && [ "$is_watched" = no ]; then
   end_if_told
   exec "${command[@]}"
@@ -252,7 +252,7 @@ run_once() {
   job=$!
   watch=''
   if [ "$is_watched" = yes ]; then
-    end_if_cut_off "$job" "${TUTTI_GRACE:-30}" <&- &
+    watch_launcher "$job" "${TUTTI_GRACE:-30}" <&- &
     watch=$!
   fi
   if [ -n "$early" ]; then forward "$early" && early=''; fi  # in between
@@ -269,7 +269,7 @@ run_once() {
 }
 
 only_1=yes starts_for_1=0
-if [ "$is_watched" = yes ]; then starts_for_1=1; fi
+if [ "$dialect" = openmpi ] && has_allocation; then starts_for_1=1; fi
 for ((restart = 0;; ++restart)); do
   end_if_told
   run_once

@@ -7,6 +7,7 @@
 
 all_hosts=()   # NAME:SLOTS, in the order of the list; empty where it is not known
 lost_hosts=()  # names of those that did not answer at last
+used_hosts=()  # NAME:SLOTS, those of this start
 
 # --- the list ------------------------------------------------------------------------------------
 
@@ -98,6 +99,7 @@ pick_hosts() {
 
 # use_hosts NAME:SLOTS...: the next start is on these.
 use_hosts() {
+  used_hosts=("$@")
   hosts=$(IFS=, && echo "$*")
   hostfile='' several_hosts=yes passed=("${kept[@]}")
   unset OMPI_MCA_orte_default_hostfile
@@ -115,6 +117,7 @@ choose_spares() {
       "\"name slots=4\", without ranks per node"
     return 0
   fi
+  used_hosts=("${all_hosts[@]}")
   first=$((${#all_hosts[@]} - ${spares:-0}))
   [ "$first" -gt 0 ] || usage "--spares $spares leaves none of ${#all_hosts[@]} hosts to start on"
   slots=$(sum_of_slots "${all_hosts[@]:0:first}")
@@ -175,16 +178,23 @@ ask_hosts() {
 
 can_ask_hosts() { [ ${#all_hosts[@]} != 0 ]; }
 
-all_hosts_answer() { all_answer :; }
+all_hosts_answer() { all_answer : "${used_hosts[@]}"; }
 
 # ranks_here: prints a command that finds the processes of a job on a host: they have its mark.
 ranks_here() { echo "files=\$(grep -slzxF $job_mark /proc/[0-9]*/environ)"; }
 
-# all_answer COMMAND: it says on all hosts that it has come to its end.
-all_answer() { [ "$(ask_hosts "$1" "${all_hosts[@]%:*}" | wc -l)" = ${#all_hosts[@]} ]; }
+# all_answer COMMAND NAME:SLOTS...: it says on all these hosts that it has come to its end.
+all_answer() {
+  local command=$1
+  shift
+  [ "$(ask_hosts "$command" "${@%:*}" | wc -l)" = $# ]
+}
 
+# What these two say is about the hosts of this start: others may be lost.
 # no_rank_is_there: all hosts answer, and none has a rank, stopped or not.
-no_rank_is_there() { all_answer "$(ranks_here); if [ -n \"\$files\" ]; then exit; fi"; }
+no_rank_is_there() {
+  all_answer "$(ranks_here); if [ -n \"\$files\" ]; then exit; fi" "${used_hosts[@]}"
+}
 
 # only_stopped_ranks_are_left: all hosts answer, a rank is left, and each that is left is stopped.
 only_stopped_ranks_are_left() {
@@ -193,8 +203,8 @@ only_stopped_ranks_are_left() {
     read -r line 2>/dev/null <\${file%environ}stat || continue; set -- \${line##*) };
     if [ \$1 != T ]; then exit; fi; done"
   has_ranks="$(ranks_here); if [ -z \"\$files\" ]; then exit; fi"
-  all_answer "${is_running//$'\n'/ }" &&
-    [ "$(ask_hosts "$has_ranks" "${all_hosts[@]%:*}" | wc -l)" != 0 ]
+  all_answer "${is_running//$'\n'/ }" "${used_hosts[@]}" &&
+    [ "$(ask_hosts "$has_ranks" "${used_hosts[@]%:*}" | wc -l)" != 0 ]
 }
 
 # end_leftovers: prints a command that ends what a start has left running on a host, by process

@@ -92,7 +92,7 @@ write_removal() {
     if can_ask_hosts; then
       quoted source "$folder/lost_hosts.sh"
       echo "all_hosts=($(quoted "${all_hosts[@]}"))"
-      echo "all_answer $(quoted "$command") ||"
+      echo "all_answer $(quoted "$command") \"\${all_hosts[@]}\" ||"
     fi
     # shellcheck disable=SC2086
     quoted "$mpirun" "${options[@]}" "${passed[@]}" $command

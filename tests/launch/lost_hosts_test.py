@@ -170,6 +170,20 @@ class LostHosts(launcher.Folder):
         self.assertIn("no rank has started on any host for 10 s: the launcher is ended, too",
                       result.err)
 
+    def test_a_host_that_was_left_out_does_not_keep_such_a_launcher(self):
+        hang = self.script("hang", f"""
+            start=$(cat {self.folder}/start); echo $((start + 1)) >{self.folder}/start
+            case $start in 1) exit 9 ;; 2) exec sleep 600 ;; esac
+            """)
+        (self.folder / "start").write_text("1", encoding="utf-8")
+        agent = self.script("agent", '[ "$1" != b ] || exit 255\nshift\nexec bash -c "$*"\n')
+        result = launch("--max-restarts", 2, "--spares", 1, "--host", "localhost:2,b:2,c:2",
+                        "true", TUTTI_GRACE=".7", OMPI_MCA_plm_rsh_agent=agent,
+                        MPIRUN=self.fake_mpirun(body=f"exec {hang}"))
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("ranks start on localhost:2,c:2", result.err)
+        self.assertIn("no rank has started on any host for 10 s", result.err)
+
     def test_a_launcher_on_a_host_without_ranks_may_take_its_time(self):
         agent = self.script("agent", 'shift\nexec bash -c "$*"\n')
         result = launch("--max-restarts", 1, "--host", "a:2,b:2", "true", TUTTI_GRACE=".7",

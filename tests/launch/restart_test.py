@@ -3,9 +3,11 @@
 """When launch.sh starts a job again. Its mpirun ends with the codes of a list, one per start."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import unittest
 from pathlib import Path
@@ -135,6 +137,24 @@ class Restarts(launcher.Folder):
             with self.subTest(codes=codes, options=options):
                 result = self.run_with(codes, "--max-restarts", len(codes) - 1, *options)
                 self.assertEqual((result.code, self.starts()), expected, result.err)
+
+    def test_a_launcher_that_waits_for_its_own_lock_without_ranks_is_ended(self):
+        """As PMIx does at its end where a rank was killed while it connected."""
+        lock = ("import subprocess, sys, threading\n"
+                "rank = subprocess.Popen(['env', 'PMIX_RANK=0', 'sleep', sys.argv[1]])\n"
+                "lock = threading.Lock()\n"
+                "lock.acquire()\n"
+                "lock.acquire(timeout=float(sys.argv[2]))\n")
+        lock = self.script("lock", f'exec {sys.executable} -c "{lock}" "$@"\n')
+        for times, restarts in (("0 600", 1), ("5 4", 0)):  # of the rank, and of the launcher
+            with self.subTest(times=times):
+                once = f"[ $(wc -l < {self.folder}/starts) != 1 ] || exec {lock} {times}"
+                result = launch("--max-restarts", 1, "-np", 1, "true", TUTTI_GRACE="2",
+                                MPIRUN=self.prepare(0, 0, more=once))
+                self.assertEqual((result.code, self.starts()), (0, 1 + restarts), result.err)
+                said = re.findall("the launcher has waited for a lock of its own for [2-9] s",
+                                  result.err)
+                self.assertEqual(len(said), restarts, result.err)
 
     def test_a_checkpoint_on_a_signal_after_a_restart_ends_with_the_code_of_requeueing(self):
         for codes in ([2, 75], [75]):  # batch templates pass the option on, also as 0
