@@ -67,17 +67,26 @@ Learner::Class& Learner::class_of(const CallClass& call) {
 }
 
 /// Has no influence on later choices: ranks may plan for different classes if their data lies in
-/// different memory, and the root of a broadcast always does. The path of the next call of a class
-/// is decided in choose(), which all ranks call with the same class.
+/// different memory. A rank without inputs does, as all but the root of a broadcast; so it plans
+/// for what such a call was the last time. The path of the next call of a class is decided in
+/// choose(), which all ranks call with the same class.
 const Path& Learner::plan(const CallClass& call) {
-  Class& known = class_of(call);
+  planned_ = &class_of(call);
+  return next_path(planned_->was == nullptr ? *planned_ : *planned_->was);
+}
+
+const Path& Learner::next_path(Class& known) const {
   if (tuning_.paths_in_turn) known.best = known.calls % known.candidates.size();
   return known.candidates[known.trial.value_or(known.best)].path;
 }
 
 const Path& Learner::choose(const CallClass& call, bool announced) {
-  const bool planned = plan(call).inputs == Inputs::announced;
   Class& known = class_of(call);
+  Class* const own = std::exchange(planned_, nullptr);
+  if (own != nullptr && own->call.kind == call.kind && own->call.size == call.size) {
+    own->was = &known;
+  }
+  const bool planned = next_path(known).inputs == Inputs::announced;
   if (tuning_.paths_in_turn) ++known.calls;
   last_ = &known;
   recent_ = &known;
@@ -107,9 +116,11 @@ void Learner::prepare_next(Class& known, bool trial_ended) {
 }
 
 /// Returns the path for a call in which some rank did not announce its inputs, because its data
-/// lies elsewhere. The announced path is dropped, because later calls will be alike.
+/// lies elsewhere. When that has happened twice the announced path is dropped, because later calls
+/// will be alike. The first time, a rank without inputs did not know where those of others lie.
 std::size_t Learner::without_announcement(Class& known) const {
-  known.candidates[known.trial.value_or(known.best)].dropped = true;
+  if (known.was_not_announced) known.candidates[known.trial.value_or(known.best)].dropped = true;
+  known.was_not_announced = true;
   // The static choice for data that no announcement has room for.
   const std::size_t bytes = std::max(known.bytes, kInlineInNode + 1);
   Path large = tuning_.path_for(known.call, bytes, ranks_, can_fetch_);

@@ -81,6 +81,8 @@ class Learner {
     int calls_of_trial = 0;
     bool has_variants = false;  ///< the other writes of the best path have been added
     bool is_settled = false;
+    bool was_not_announced = false;  ///< though it should have been
+    Class* was = nullptr;  ///< what the last call was for which this rank planned this class
     std::uint64_t calls = 0;  ///< number of calls with a known time
     double time = 0;          ///< total time of these calls while learning
     double excess = 0;        ///< total additional time of trials, compared with the best path
@@ -90,6 +92,7 @@ class Learner {
   };
 
   Class& class_of(const CallClass& call);
+  const Path& next_path(Class& known) const;
   [[nodiscard]] bool may_take(const CallClass& call, const Path& path) const;
   [[nodiscard]] const LearntPath* adopted_for(const CallClass& call) const;
   [[nodiscard]] std::size_t without_announcement(Class& known) const;
@@ -112,6 +115,7 @@ class Learner {
   bool can_fetch_;
   std::vector<LearntPath> adopted_;
   std::unordered_map<std::uint32_t, Class> classes_;
+  Class* planned_ = nullptr;       ///< class of the last plan(), until choose()
   const Class* recent_ = nullptr;  ///< class of the last call
   Class* last_ = nullptr;          ///< class of the call whose time is not known yet
   std::size_t last_path_ = 0;      ///< index of its path among the candidates

@@ -258,6 +258,32 @@ TEST_CASE("ranks that plan for other classes than the call's choose alike all th
   CHECK_FALSE(other.is_learning());
 }
 
+TEST_CASE("a rank without inputs plans for where those of the others lie") {
+  const Tuning tuning = tuning_of(2, "at-once");
+  for (const bool announcing_wins : {false, true}) {
+    CAPTURE(announcing_wins);
+    Learner root(tuning, 2, true);
+    Learner other(tuning, 2, true);
+    CallClass call = ordinary(4 << 10);
+    call.kind = Kind::broadcast;
+    CallClass elsewhere = call;  // no input lies in ordinary memory
+    elsewhere.inputs = Location::shared;
+    bool is_announced = false;
+    for (int i = 0; i < 300; ++i) {
+      const bool first = root.plan(call).inputs == Inputs::announced;
+      const bool second = other.plan(elsewhere).inputs == Inputs::announced;
+      is_announced = first && second;
+      const Path path = root.choose(call, is_announced);
+      REQUIRE(path == other.choose(call, is_announced));
+      const std::uint32_t time = is_announced == announcing_wins ? 500 : 900;
+      root.observe(time);
+      other.observe(time);
+    }
+    CHECK(is_announced == announcing_wins);
+    CHECK_FALSE(root.is_learning());
+  }
+}
+
 TEST_CASE("a row that this node cannot take is left out, and counted") {
   const Tuning tuning = tuning_of(2, "some.file");
   const LearntPath fetched{.call = ordinary(), .path = {.inputs = Inputs::fetched}};
