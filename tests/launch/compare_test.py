@@ -169,6 +169,19 @@ class Compare(launcher.Folder):
                           "--install does that\n", result.out)
         self.assertIn("- Configurations (launches): default (1)\n", result.out)
 
+    def test_what_is_installed_is_built_again_from_the_sources_of_now(self):
+        home = self.folder / "environments/openmpi5"
+        (home / "bin").mkdir(parents=True)
+        (home / "installed").touch()
+        self.script("cmake", f'echo "$1" >> {self.folder}/built\n')
+        result = self.compare(*SHORT, "--install", "--configurations", "openmpi5",
+                              "--environments", home.parent, *QUICK,
+                              PATH=f"{self.folder}:{os.environ['PATH']}")
+        self.assertEqual(result.code, 2, result.err)  # there is nothing to launch
+        built = (self.folder / "built").read_text(encoding="utf-8").split()
+        self.assertEqual(built[-2:], ["-S", "--build"])
+        self.assertNotIn("not installed", result.out)
+
     def test_a_collective_that_a_library_lacks_is_said(self):
         result = self.compare(*SHORT, "--collective", "broadcast", "--configurations",
                               "default,deepspeed", *QUICK)

@@ -123,12 +123,23 @@ class Environments:
             else shutil.which("mpiexec.mpich")
 
     def install(self, configuration):
-        """Makes what is not there. Errors  Unavailable, with the reason and the log."""
-        if configuration.is_of_build or self._is_installed(configuration):
+        """Makes what is not there, and builds the benchmark of these sources.
+
+        Errors  Unavailable, with the reason and the log.
+        """
+        if configuration.is_of_build:
             return
         path = self.path(configuration)
         path.mkdir(parents=True, exist_ok=True)
         log = path / "install.log"
+        if not self._is_installed(configuration):
+            self._install(configuration, log)
+        if not configuration.worker:
+            self._build(configuration, log)
+        (path / "installed").touch()
+
+    def _install(self, configuration, log):
+        path = self.path(configuration)
         if configuration.apt:
             self._install_by_apt(configuration, log)
         else:
@@ -140,9 +151,6 @@ class Environments:
                  FOLDER / "oneccl_shim.cc", f"-I{path / 'include'}", f"-L{path / 'lib'}",
                  f"-Wl,-rpath,{path / 'lib'}", "-lccl", "-o",
                  path / "lib/liboneccl_shim.so"], log, **self.variables(configuration))
-        elif not configuration.worker:
-            self._build(configuration, log)
-        (path / "installed").touch()
 
     @staticmethod
     def _install_by_apt(configuration, log):
