@@ -82,7 +82,7 @@ class Learner {
     bool has_variants = false;  ///< the other writes of the best path have been added
     bool is_settled = false;
     bool was_not_announced = false;  ///< though it should have been
-    Class* was = nullptr;  ///< what the last call was for which this rank planned this class
+    Class* was = nullptr;     ///< what the last call was for which this rank planned this class
     std::uint64_t calls = 0;  ///< number of calls with a known time
     double time = 0;          ///< total time of these calls while learning
     double excess = 0;        ///< total additional time of trials, compared with the best path

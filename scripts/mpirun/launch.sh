@@ -223,11 +223,20 @@ if [ "$dry_run" = yes ]; then
   quoted "${command[@]}"
   exit 0
 fi
-# Open MPI's launcher is watched on several hosts, and where it is started again.
+# Open MPI's launcher is watched. On one host, where nothing is started again, the watch is a child of
+# the launcher, which takes this process, and ends with the pipe that the launcher holds.
 is_watched=no
-if [ "$dialect" = openmpi ] && { has_allocation || [ "$is_kept" = yes ]; }; then is_watched=yes; fi
-if [ "$is_kept" = no ] && [ "$requeue_exit" = 75 ] && [ "$is_watched" = no ]; then
+if [ "$dialect" = openmpi ]; then is_watched=yes; fi
+if [ "$is_kept" = no ] && [ "$requeue_exit" = 75 ] &&
+  { [ "$is_watched" = no ] || ! has_allocation; }; then
   end_if_told
+  if [ "$is_watched" = yes ]; then
+    exec {launcher_lives}> >(
+      trap "" INT TERM USR1 USR2
+      exec {launcher_lives}<&0 >/dev/null
+      watch_launcher $$ "${TUTTI_GRACE:-30}"
+    )
+  fi
   exec "${command[@]}"
 fi
 

@@ -69,9 +69,9 @@ end_launcher() {
   exit "$lost_host"
 }
 
-# watch_launcher LAUNCHER GRACE: returns with 0 when the launcher has ended, or ends it and then this
-# process with lost_host. Nothing is done while a rank runs on this host. Afterwards the launcher is
-# ended
+# watch_launcher LAUNCHER GRACE: exits with 0 when the launcher has ended, or ends it and then this
+# process with lost_host. `launcher_lives`, if it is set, is a pipe that only the launcher holds open.
+# Nothing is done while a rank runs on this host. Afterwards the launcher is ended
 # - if it has waited for a lock for GRACE seconds,
 # - if one and the same connection has had no answer for GRACE seconds since the ranks here have
 #   ended; where hosts can be asked, 2 s and a host that does not answer the question either are
@@ -82,13 +82,16 @@ end_launcher() {
 #   output of ranks that have ended.
 watch_launcher() {
   local launcher=$1 grace first longest start=$SECONDS begun=no waits='' now since=$SECONDS ended=''
-  local pause locked=''
+  local pause locked='' ended_read
   grace=$(awk -v s="$2" 'BEGIN { s = int(s + .999); print s < 1 ? 1 : s }')  # may be .5, or 1e3
   first=$grace longest=$((10 * grace))
   if can_ask_hosts && [ "$grace" -gt 2 ]; then first=2; fi
-  exec {pause}<> <(:)  # a read that nothing answers: unlike `sleep`, no process is left
+  # A read that nothing answers: unlike `sleep`, no process is left.
+  if [ -n "${launcher_lives:-}" ]; then pause=$launcher_lives; else exec {pause}<> <(:); fi
   while kill -0 "$launcher" 2>/dev/null; do
-    read -r -t 1 -u "$pause" _ || true
+    ended_read=0
+    read -r -t 1 -u "$pause" _ || ended_read=$?
+    if [ "$ended_read" = 1 ]; then break; fi  # the pipe's end; when the time is up it is above 128
     if has_ranks "$launcher"; then
       begun=yes waits='' ended='' locked=''
       continue

@@ -13,6 +13,7 @@ import unittest
 from pathlib import Path
 
 import launcher
+import programs
 import verdict
 from launcher import launch
 
@@ -146,15 +147,27 @@ class Restarts(launcher.Folder):
                 "lock.acquire()\n"
                 "lock.acquire(timeout=float(sys.argv[2]))\n")
         lock = self.script("lock", f'exec {sys.executable} -c "{lock}" "$@"\n')
-        for times, restarts in (("0 600", 1), ("5 4", 0)):  # of the rank, and of the launcher
-            with self.subTest(times=times):
+        for times, restarts, options in (  # times of the rank, and of the launcher
+                ("0 600", 1, ["--max-restarts", 1]), ("5 4", 0, ["--max-restarts", 1]),
+                ("0 600", 1, []), ("5 4", 0, [])):
+            with self.subTest(times=times, options=options):
                 once = f"[ $(wc -l < {self.folder}/starts) != 1 ] || exec {lock} {times}"
-                result = launch("--max-restarts", 1, "-np", 1, "true", TUTTI_GRACE="2",
+                result = launch(*options, "-np", 1, "true", TUTTI_GRACE="2",
                                 MPIRUN=self.prepare(0, 0, more=once))
-                self.assertEqual((result.code, self.starts()), (0, 1 + restarts), result.err)
+                code = 0 if options or not restarts else -signal.SIGKILL
+                starts = 1 + restarts if options else 1
+                self.assertEqual((result.code, self.starts()), (code, starts), result.err)
                 said = re.findall("the launcher has waited for a lock of its own for [2-9] s",
                                   result.err)
                 self.assertEqual(len(said), restarts, result.err)
+
+    def test_the_watch_does_not_outlive_its_launcher(self):
+        begin = time.monotonic()
+        result = launch("-np", 1, "true", MPIRUN=self.prepare(5, more="sleep 0.2; pgrep -P $$ >&2"))
+        self.assertEqual((result.code, len(result.err.split())), (5, 1), result.err)
+        self.assertLess(time.monotonic() - begin, 60)  # it holds standard error
+        for pid in result.err.split():
+            self.assertFalse(programs.runs(int(pid)), result.err)
 
     def test_a_checkpoint_on_a_signal_after_a_restart_ends_with_the_code_of_requeueing(self):
         for codes in ([2, 75], [75]):  # batch templates pass the option on, also as 0
