@@ -223,8 +223,8 @@ if [ "$dry_run" = yes ]; then
   quoted "${command[@]}"
   exit 0
 fi
-# Open MPI's launcher is watched. On one host, where nothing is started again, the watch is a child of
-# the launcher, which takes this process, and ends with the pipe that the launcher holds.
+# Open MPI's launcher is watched. On one host, where nothing is started again, the launcher takes
+# this process; the watch is its child, and ends with the pipe that the launcher holds.
 is_watched=no
 if [ "$dialect" = openmpi ]; then is_watched=yes; fi
 if [ "$is_kept" = no ] && [ "$requeue_exit" = 75 ] &&

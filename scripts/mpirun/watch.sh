@@ -70,8 +70,8 @@ end_launcher() {
 }
 
 # watch_launcher LAUNCHER GRACE: exits with 0 when the launcher has ended, or ends it and then this
-# process with lost_host. `launcher_lives`, if it is set, is a pipe that only the launcher holds open.
-# Nothing is done while a rank runs on this host. Afterwards the launcher is ended
+# process with lost_host. `launcher_lives`, if it is set, is a pipe that only the launcher holds
+# open. Nothing is done while a rank runs on this host. Afterwards the launcher is ended
 # - if it has waited for a lock for GRACE seconds,
 # - if one and the same connection has had no answer for GRACE seconds since the ranks here have
 #   ended; where hosts can be asked, 2 s and a host that does not answer the question either are

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what the seconds of a restart are made of. By hand, at rest:
 
-    tests/checkpoint/restart_seconds.py BUILD [--kills 5] [--mib 400] [--lost rank] [--python PYTHON]
+    tests/checkpoint/restart_seconds.py BUILD [--kills 5] [--mib 400] [--lost rank]
+        [--python PYTHON]
 
 The job has MIB of values and as much momentum, and a snapshot every second. What is lost each time:
     rank     one of 2 ranks, on this host
@@ -37,8 +38,8 @@ LAUNCHERS = {
               LAUNCH, "--min-ranks", 2],
 }
 PARTS = {"ended": "until mpirun has ended", "main": "launch.sh and mpirun start the programs",
-         "imported": "imports", "store": "MPI_Init and the store", "buffers": "the program's buffers",
-         "loaded": "load()", "pushed": "the first push"}
+         "imported": "imports", "store": "MPI_Init and the store",
+         "buffers": "the program's buffers", "loaded": "load()", "pushed": "the first push"}
 
 
 class Job:
@@ -55,8 +56,8 @@ class Job:
         self.process = subprocess.Popen(  # pylint: disable=consider-using-with
             list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             stdin=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(words.build / "python"), "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+            env={**os.environ, "PYTHONPATH": str(words.build / "python"),
+                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
         self.told = []  # (what, when), in the order in which it came
         self.changed = threading.Condition()
         for stream in (self.process.stdout, self.process.stderr):

@@ -120,9 +120,8 @@ class Job(launcher.Folder):
         self.assertFalse(any(map(programs.runs, ranks)))
 
     def train_without_saves(self, directory):
-        words = self.train(directory)
-        words[words.index("--checkpoint-every") + 1] = "0"
-        return words
+        """So long that it is hit before its end, also on a loaded machine."""
+        return ["-np", "2", *training(self.folder, directory, epochs=40, checkpoint_every=0)]
 
     def send_after_snapshots(self, fault, directory):
         """Output and errors of a job of which a rank gets a signal, its memory, and that rank."""
@@ -138,7 +137,7 @@ class Job(launcher.Folder):
                                    mpirun))), None)
             while process.poll() is None and newest(memory / "*" / "*") < 5:
                 pass
-            ranks = [rank for mpirun in children(process.pid) for rank in children(mpirun)]
+            ranks = ranks_of(process.pid)
             programs.send(ranks[-1:], fault)
             out, err = process.communicate(timeout=launcher.TIMEOUT_S)
         self.assertEqual(process.returncode, 0, err)
@@ -159,8 +158,7 @@ class Job(launcher.Folder):
         deadline = time.monotonic() + launcher.TIMEOUT_S
         while newest(directory) < generation and process.poll() is None:
             self.assertLess(time.monotonic(), deadline)
-        ranks = [rank for mpirun in children(process.pid) for rank in children(mpirun)]
-        programs.send(ranks[-1:], signal.SIGKILL)
+        programs.send(ranks_of(process.pid)[-1:], signal.SIGKILL)
 
 
 def children(process):
@@ -169,6 +167,12 @@ def children(process):
         return [int(child) for child in path.read_text(encoding="ascii").split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def ranks_of(launch_sh):
+    """Process ids. launch.sh and mpirun have other children as well."""
+    return [rank for child in children(launch_sh) for rank in children(child)
+            if "OMPI_COMM_WORLD_RANK=" in environment_of(rank)]
 
 
 def environment_of(process):
