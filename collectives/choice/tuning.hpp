@@ -109,6 +109,11 @@ struct Tuning {
   /// Errors: invalid_argument if settings.algorithms has unknown names or values that do not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);
 
+  /// For a group in one node whose control blocks are not wide.
+  void keep_payloads_short() {
+    inline_shared_bytes = std::min(inline_shared_bytes, kInlineInNode);
+    inline_private_bytes = std::min(inline_private_bytes, kInlineInNode);
+  }
   /// Returns the path of a call before anything is learnt.
   [[nodiscard]] Path path_for(const CallClass& call, std::size_t bytes, int ranks_of_node,
                               bool can_fetch) const;

@@ -97,7 +97,9 @@ class Announcement {
   [[nodiscard]] std::byte* payload_of(int peer) const {
     AnnounceLine& theirs = call_.line(peer);
     if (call_.route == Route::tiny) return theirs.directory.tiny_payload;
-    if (!has_slot()) return theirs.payload;
+    const std::size_t bytes = call_.layout.total();
+    if (bytes <= kShortPayload) return theirs.payload;
+    if (bytes > kInlineInNode) return call_.wide_payload(peer);
     const auto slot = peer == call_.memory.local_rank
                           ? payload_slot_
                           : static_cast<std::uint32_t>(theirs.flags) >> kPayloadSlotShift;

@@ -82,7 +82,7 @@ class Call {
   [[nodiscard]] AnnounceLine& line(int peer) const { return context_.line(peer); }
   /// The line in which the node's first rank passes on the agreement of the nodes.
   [[nodiscard]] AgreementLine& agreement_line() const {
-    return memory().first().agreement[sequence() & 1];
+    return memory().peers[0].wide().agreement[sequence() & 1];
   }
 
   /// Sets the phase of the call in this rank's record.

@@ -58,6 +58,10 @@ struct CallContext {
   [[nodiscard]] AnnounceLine& line(int peer) const {
     return memory.peers[static_cast<std::size_t>(peer)].control().announce[sequence & 1];
   }
+  /// The place of what that announcement has beside its line and slots.
+  [[nodiscard]] std::byte* wide_payload(int peer) const {
+    return memory.peers[static_cast<std::size_t>(peer)].wide().wide_payloads[sequence & 1];
+  }
 
   /// Returns the segment to which the part belongs.
   [[nodiscard]] const Segment& segment(const FusedLayout::Part& part) const {

@@ -35,7 +35,7 @@ void SharedUpdates::find() {
 
 void SharedUpdates::publish() const {
   if (offsets_.empty()) return;
-  std::byte* const payload = call_.line(call_.memory.local_rank).payload;
+  std::byte* const payload = call_.wide_payload(call_.memory.local_rank);
   const std::size_t bytes = offsets_.size() * sizeof(std::uint64_t);
   // If nothing has changed, peers still have the lines in their caches.
   if (std::memcmp(payload, offsets_.data(), bytes) != 0) {
@@ -69,7 +69,7 @@ void SharedUpdates::copy_places(std::size_t segment, std::size_t first, std::siz
   const auto own = call_.operation->consumer->updated_arrays(segment);
   for (int step = 1; step < call_.memory.size(); ++step) {
     const int peer = (call_.memory.local_rank + step) % call_.memory.size();
-    const auto* const theirs = reinterpret_cast<const std::uint64_t*>(call_.line(peer).payload);
+    const auto* const theirs = reinterpret_cast<const std::uint64_t*>(call_.wide_payload(peer));
     for (std::size_t i = 0; i < own.size(); ++i) {
       const std::size_t offset = first * own[i].width;
       const std::byte* const from = own[i].begin + offset;

@@ -31,13 +31,12 @@ inline constexpr std::size_t kLineBytes = 256;
 #else
 inline constexpr std::size_t kLineBytes = 128;
 #endif
-/// Size of the payload of an announcement. Within a node no call uses more than the first
-/// kInlineInNode bytes, because other paths are faster beyond. Pages that no call uses are never
-/// touched.
+/// Size of the largest payload of an announcement. Within a node calls are tuned to use no more
+/// than kInlineInNode bytes, because other paths are faster beyond.
 inline constexpr std::size_t kInlineBytes = 131072;
 inline constexpr std::size_t kInlineInNode = 8192;
-/// Payloads of more than kShortPayload and up to kInlineInNode bytes lie in one of kPayloadSlots,
-/// in turn.
+/// Payloads of up to kShortPayload bytes lie in the announcement's line, those of up to
+/// kInlineInNode in one of kPayloadSlots, in turn, and larger ones in a WideControlBlock.
 inline constexpr std::size_t kShortPayload = 64;
 inline constexpr std::size_t kPayloadSlots = 3;
 /// Sizes of one rank's description of its own call, and of the mismatch report.
@@ -90,10 +89,8 @@ union SegmentDirectory {
 /// equality, because a fast rank may already have announced k + 1 (in the other line).
 ///
 /// The first 64 bytes are all that has to be read for a tiny call, or for a call without a payload.
-/// A larger payload begins on a cache line. A large call whose updates are shared stores the
-/// offsets of the updated arrays in place of the payload.
-///
-/// Payloads of the middle sizes lie in slots of their own: see ControlBlock::payloads.
+/// A short payload begins on a cache line. Larger ones do not lie here: see
+/// ControlBlock::payloads and WideControlBlock::payloads.
 struct alignas(kLineBytes) AnnounceLine {
   std::atomic<std::uint64_t> sequence{0};
   Signature signature;
@@ -102,7 +99,7 @@ struct alignas(kLineBytes) AnnounceLine {
   std::uint16_t flags = 0;          ///< AnnounceFlags
   /// The segments of a call that is not inline, or a tiny payload.
   SegmentDirectory directory = {};
-  alignas(64) std::byte payload[kInlineBytes];
+  alignas(64) std::byte payload[kShortPayload];
 };
 static_assert(offsetof(AnnounceLine, directory) + sizeof(SegmentDirectory) <= 64);
 static_assert(offsetof(AnnounceLine, payload) == 64);
@@ -145,7 +142,6 @@ struct ControlBlock {
   /// Offset of this rank's control block in the group that is being made.
   std::uint64_t subgroup = 0;
   AnnounceLine announce[2];
-  AgreementLine agreement[2];  ///< used only on the node's first rank
   /// Payloads of this rank's announcements, in turn. A slot is written again three payloads later.
   /// When this rank announces the payload before that, no other rank reads the slot any more: it
   /// asks for its lines then, see LinesToWrite.
@@ -212,6 +208,15 @@ struct ControlBlock {
   std::atomic<std::uint32_t> makes_group{0};
 };
 
+/// The control block of a group whose ranks are on several nodes, or whose calls may have
+/// consumers. A group without both is made with a ControlBlock alone, which is a tenth of this.
+struct WideControlBlock : ControlBlock {
+  AgreementLine agreement[2];  ///< used only on the node's first rank
+  /// Payloads that have no other place, used in turn like the lines of their announcements. A large
+  /// call whose updates are shared stores the offsets of the updated arrays here.
+  alignas(kLineBytes) std::byte wide_payloads[2][kInlineBytes];
+};
+
 /// The direction of the message that a rank is waiting for; read by ranks that look for its state.
 enum class MessageState : std::uint32_t { none, sends, receives };
 
@@ -228,6 +233,8 @@ struct Peer {
   std::byte* arena;     ///< first byte of its arena in this process
   ControlBlock* block;  ///< its control block for the group, in the arena
   [[nodiscard]] ControlBlock& control() const { return *block; }
+  /// Requires that the group was made with such a block.
+  [[nodiscard]] WideControlBlock& wide() const { return static_cast<WideControlBlock&>(*block); }
 
   /// Returns a rank of the group that the arena was made for, whose block is at the arena's
   /// beginning.

@@ -157,11 +157,11 @@ Arena::Arena(Backing backing, std::size_t bytes) : backing_(backing) {
     madvise(mapping_.data(), mapping_.size(), MADV_NOHUGEPAGE);
     if (!mapping_.open_up_to(0, mapping_.size())) throw_no_pages(mapping_.size(), errno);
   }
-  const std::size_t control = rounded_up(sizeof(collectives::ControlBlock), kAlignment);
+  const std::size_t control = rounded_up(sizeof(collectives::WideControlBlock), kAlignment);
   commit(control);
   free_[control] = mapping_.size() - control;
   touched_ = control;
-  new (mapping_.data()) collectives::ControlBlock;
+  new (mapping_.data()) collectives::WideControlBlock;
 }
 
 std::string Arena::why_no_memfd() {
@@ -190,7 +190,7 @@ Mapping Arena::map_peer(Backing backing, const ArenaAddress& address, std::size_
   struct stat found {};
   const bool is_known = fstat(seen.get(), &found) == 0 && S_ISREG(found.st_mode) &&
                         found.st_uid == geteuid() &&
-                        found.st_size >= static_cast<off_t>(sizeof(collectives::ControlBlock));
+                        found.st_size >= static_cast<off_t>(sizeof(collectives::WideControlBlock));
   if (!is_known) throw Error(ErrorCode::io, path + " is not a peer's memory");
   const std::string same = "/proc/self/fd/" + std::to_string(seen.get());
   const FileDescriptor file(retry_open(same.c_str(), O_RDWR));

@@ -79,8 +79,8 @@ class Arena {
  public:
   static constexpr std::size_t kAlignment = collectives::kLineBytes;
 
-  /// Reserves `bytes` of address space; memory is committed as it is allocated. A ControlBlock is
-  /// constructed in the first sizeof(ControlBlock) bytes.
+  /// Reserves `bytes` of address space; memory is committed as it is allocated. A
+  /// WideControlBlock is constructed in the first bytes.
   Arena(Backing backing, std::size_t bytes);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

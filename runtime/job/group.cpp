@@ -121,7 +121,7 @@ void Group::leave() {
   parts_.scratch->retire(static_cast<std::uint32_t>(parts_.node.size()));
 }
 
-GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
+GroupParts Group::parts_for(const std::vector<int>& members, int number, bool has_consumers) const {
   GroupParts parts;
   parts.topology = topology().of_group(members);
   parts.topology.group = number;
@@ -148,7 +148,9 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
   parts.processors = parts_.processors;
   parts.reports = reports_->targets_of_group();
   parts.numbers = parts_.numbers;
-  parts.scratch = Scratch::another(parts.arena);
+  const bool is_wide = has_consumers || parts.topology.num_nodes() > 1;
+  if (!is_wide) parts.tuning.keep_payloads_short();
+  parts.scratch = Scratch::another(parts.arena, is_wide);
   return parts;
 }
 

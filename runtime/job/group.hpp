@@ -100,8 +100,10 @@ class Group {
 
   /// Returns the parts for a group of some of these ranks, in the order given; this rank is one of
   /// them. They share this group's memory; the peers' control blocks and the transport are not set
-  /// yet. Local. Errors: invalid_argument for settings that do not fit these ranks; out_of_memory.
-  [[nodiscard]] GroupParts parts_for(const std::vector<int>& members, int number) const;
+  /// yet. A group whose calls have no consumers takes less memory. Local. Errors: invalid_argument
+  /// for settings that do not fit these ranks; out_of_memory.
+  [[nodiscard]] GroupParts parts_for(const std::vector<int>& members, int number,
+                                     bool has_consumers) const;
   /// Returns the transport for these parts, whose messages travel among this group's, with tags by
   /// the number; null where none is needed. Local. Errors: invalid_argument if MPI has no more
   /// tags.

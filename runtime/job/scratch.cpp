@@ -7,6 +7,7 @@
 namespace tutti {
 
 using collectives::ControlBlock;
+using collectives::WideControlBlock;
 
 Scratch::Scratch(std::shared_ptr<Arena> arena, ControlBlock* control)
     : arena_(std::move(arena)), control_(control) {
@@ -14,15 +15,16 @@ Scratch::Scratch(std::shared_ptr<Arena> arena, ControlBlock* control)
 }
 
 std::unique_ptr<Scratch> Scratch::first_of(std::shared_ptr<Arena> arena) {
-  auto* control = reinterpret_cast<ControlBlock*>(arena->data());
+  auto* control = reinterpret_cast<WideControlBlock*>(arena->data());
   std::unique_ptr<Scratch> scratch(new Scratch(std::move(arena), control));
   scratch->share();
   return scratch;
 }
 
-std::unique_ptr<Scratch> Scratch::another(std::shared_ptr<Arena> arena) {
-  std::byte* memory = arena->allocate(sizeof(ControlBlock));
-  std::unique_ptr<Scratch> scratch(new Scratch(std::move(arena), new (memory) ControlBlock));
+std::unique_ptr<Scratch> Scratch::another(std::shared_ptr<Arena> arena, bool is_wide) {
+  std::byte* memory = arena->allocate(is_wide ? sizeof(WideControlBlock) : sizeof(ControlBlock));
+  ControlBlock* control = is_wide ? new (memory) WideControlBlock : new (memory) ControlBlock;
+  std::unique_ptr<Scratch> scratch(new Scratch(std::move(arena), control));
   scratch->allocated_.push_back(memory);
   return scratch;
 }

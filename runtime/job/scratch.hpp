@@ -17,8 +17,8 @@ class Scratch {
  public:
   /// For the group that the arena was made for, whose control block exists already.
   static std::unique_ptr<Scratch> first_of(std::shared_ptr<Arena> arena);
-  /// For another group, with a new control block. Errors: out_of_memory.
-  static std::unique_ptr<Scratch> another(std::shared_ptr<Arena> arena);
+  /// For another group, with a new control block, or a WideControlBlock. Errors: out_of_memory.
+  static std::unique_ptr<Scratch> another(std::shared_ptr<Arena> arena, bool is_wide);
 
   /// Frees the memory, unless it is shared with peers.
   ~Scratch();

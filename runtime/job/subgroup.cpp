@@ -98,7 +98,8 @@ std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int 
   std::vector<collectives::Peer> node;
   agree([&] {
     if (members.empty()) return;
-    parts = parent.parts_for(members, number);
+    constexpr bool kHasConsumers = true;
+    parts = parent.parts_for(members, number, kHasConsumers);
     parts->transport = parent.transport_for(members, *parts);
     node = parts->node;
     scratch = parts->scratch;

@@ -53,7 +53,7 @@ RankCard card_of(const Settings& settings) {
   gethostname(card.host, sizeof card.host - 1);
   std::snprintf(card.version, sizeof card.version, "%s", TUTTI_VERSION);
   card.settings_digest = Digest().add(std::string_view(settings_to_compare(settings))).value();
-  card.control_bytes = sizeof(collectives::ControlBlock);
+  card.control_bytes = sizeof(collectives::WideControlBlock);
   card.float_control = float_control();
   const BuildId build = build_id();
   std::snprintf(card.file, sizeof card.file, "%s", build.file.c_str());

@@ -23,7 +23,7 @@ struct RankCard {
   char host[128];
   char version[32];
   std::uint64_t settings_digest;  ///< digest of settings_to_compare()
-  std::uint32_t control_bytes;    ///< size of ControlBlock, for the layout of shared memory
+  std::uint32_t control_bytes;    ///< size of WideControlBlock, for the layout of shared memory
   std::uint32_t float_control;    ///< rounding and flush-to-zero mode of the processor
   char file[64];                  ///< file and id of build_id()
   char build[64];

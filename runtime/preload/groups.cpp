@@ -206,7 +206,8 @@ void Groups::make_group(Served& served, const std::vector<int>& members) {
   std::vector<std::int64_t> offsets(members.size(), kNone);
   std::int64_t offset = kNone;
   const auto failed = collectives::caught([&] {
-    parts = world_->parts_for(members, number);
+    constexpr bool kHasConsumers = false;
+    parts = world_->parts_for(members, number, kHasConsumers);
     auto messages =
         std::make_unique<mpi::MpiTransport>(wrapped(served.own), parts->topology.num_nodes());
     messages->let_callers_progress();

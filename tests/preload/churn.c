@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators come and go: churn [LOOPS]. A loop makes one or two by MPI_Comm_dup, MPI_Comm_split
-// or MPI_Comm_create_group, with collectives in most of them, and frees those that have been there
-// for a while, not in the order in which they came. Rank 0 prints "N loops, M wrong", and of the
-// second half of the loops by how much the rank that grew most has grown: in KiB of memory, in
-// descriptors, in mappings, and by how many of the library's files in /dev/shm.
+// Communicators come and go: churn [LOOPS] or churn costs [PAIRS]. A loop makes one or two by
+// MPI_Comm_dup, MPI_Comm_split or MPI_Comm_create_group, with collectives in most of them, and
+// frees those that have been there for a while, not in the order in which they came. Rank 0 prints
+// "N loops, M wrong", and of the second half of the loops by how much the rank that grew most has
+// grown: in KiB of memory, in descriptors, in mappings, and by how many of the library's files in
+// /dev/shm. With costs it prints what a pair of MPI_Comm_dup and MPI_Comm_free takes, alone and
+// with a barrier, and what each of 500 communicators costs that are there at once: when it is made,
+// and in its first barrier.
 #include <dirent.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -95,14 +98,66 @@ static MPI_Comm make(int i) {
   return made;
 }
 
+#define AT_ONCE 500
+
+/* Of a pair; with a barrier, that of the slowest rank. */
+static double us_of_pairs(int pairs, int with_barrier) {
+  double most = 0;
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double begun = MPI_Wtime();
+  for (int i = 0; i < pairs; ++i) {
+    MPI_Comm copy;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    if (with_barrier) MPI_Barrier(copy);
+    MPI_Comm_free(&copy);
+  }
+  const double own = (MPI_Wtime() - begun) * 1e6 / pairs;
+  MPI_Reduce(&own, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  return most;
+}
+
+static void print_costs(int pairs) {
+  MPI_Comm made[AT_ONCE];
+  double begun[3], us[2], most_us[2], kib[2], most_kib[2];
+  long before[3];
+  const double alone = us_of_pairs(pairs, 0);
+  const double with_barrier = us_of_pairs(pairs, 1);
+  before[0] = resident_kib();
+  begun[0] = MPI_Wtime();
+  for (int i = 0; i < AT_ONCE; ++i) MPI_Comm_dup(MPI_COMM_WORLD, &made[i]);
+  begun[1] = MPI_Wtime();
+  before[1] = resident_kib();
+  for (int i = 0; i < AT_ONCE; ++i) MPI_Barrier(made[i]);
+  begun[2] = MPI_Wtime();
+  before[2] = resident_kib();
+  for (int i = 0; i < 2; ++i) {
+    us[i] = (begun[i + 1] - begun[i]) * 1e6 / AT_ONCE;
+    kib[i] = (double)(before[i + 1] - before[i]) / AT_ONCE;
+  }
+  for (int i = 0; i < AT_ONCE; ++i) MPI_Comm_free(&made[i]);
+  MPI_Reduce(us, most_us, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  MPI_Reduce(kib, most_kib, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  if (rank == 0) {
+    printf("%d pairs: %.2f us alone, %.2f us with a barrier\n", pairs, alone, with_barrier);
+    printf("each of %d: %.2f us, %.1f KiB made; %.2f us, %.1f KiB in the first barrier\n", AT_ONCE,
+           most_us[0], most_kib[0], most_us[1], most_kib[1]);
+  }
+}
+
 int main(int argc, char** argv) {
   int all_wrong = 0;
-  const int loops = argc > 1 ? atoi(argv[1]) : 3000;
+  const int is_of_costs = argc > 1 && strcmp(argv[1], "costs") == 0;
+  const int loops = argc > 1 + is_of_costs ? atoi(argv[1 + is_of_costs]) : 3000;
   MPI_Comm held[HELD];
   Use before = {0, 0, 0, 0};
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (is_of_costs) {
+    print_costs(loops);
+    MPI_Finalize();
+    return 0;
+  }
   for (int i = 0; i < HELD; ++i) held[i] = MPI_COMM_NULL;
   for (int i = 0; i < loops; ++i) {
     if (i == loops / 2) {

@@ -89,6 +89,15 @@ class Results(unittest.TestCase):
             self.assertLess(kib, 500)
             self.assertEqual((descriptors, mappings, files), (0, 0, 0))
 
+    def test_a_communicator_is_small(self):
+        """The most that a rank maps, with its peer's part."""
+        status, output, errors = run([PROGRAMS / "preload_churn", "costs", "100"], 2)
+        self.assertEqual((status, errors), (0, ""))
+        kib = re.search(r"([\d.]+) KiB made; .* ([\d.]+) KiB in the first barrier", output)
+        self.assertIsNotNone(kib, output)
+        self.assertLess(float(kib[1]), 32)
+        self.assertLess(float(kib[2]), 200)
+
     def test_the_launcher_puts_the_library_in_front_of_the_program(self):
         command = [LAUNCHER, "--mpi-program", "-np", "2", PROGRAMS / "preload_program"]
         shown = subprocess.run([*command[:1], "--dry-run", *command[1:]], capture_output=True,

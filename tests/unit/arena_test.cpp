@@ -334,7 +334,7 @@ TEST_CASE("a file that is no peer's memory is not opened before its kind is know
   close(writer);
   std::snprintf(address.name, sizeof address.name, "%s", (folder.path() / "link").c_str());
   std::filesystem::create_symlink(folder.path() / "file", folder.path() / "link");
-  std::ofstream(folder.path() / "file") << std::string(sizeof(collectives::ControlBlock), ' ');
+  std::ofstream(folder.path() / "file") << std::string(sizeof(collectives::WideControlBlock), ' ');
   test::expect_error([&] { Arena::map_peer(Backing::dev_shm, address, kReserve); }, ErrorCode::io,
                      {"is not a peer's memory"});
 }
