@@ -12,8 +12,8 @@ void Choice::decide(Size& size, MPI_Comm comm) {
   std::array<double, 2> medians{};
   for (std::size_t way = 0; way < medians.size(); ++way) {
     auto& times = size.microseconds[way];
-    std::ranges::nth_element(times, times.begin() + kTrials / 2);
-    medians[way] = static_cast<double>(times[kTrials / 2]);
+    std::ranges::nth_element(times, times.begin() + kKept / 2);
+    medians[way] = static_cast<double>(times[kKept / 2]);
   }
   const int code = PMPI_Allreduce(MPI_IN_PLACE, medians.data(), static_cast<int>(medians.size()),
                                   MPI_DOUBLE, MPI_SUM, comm);

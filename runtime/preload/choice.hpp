@@ -2,9 +2,10 @@
 // Which is faster for a communicator's calls of one kind and size: the library or the MPI.
 //
 // The first calls of each size go one way, and then as many the other: in turn, a call would begin
-// as the other way's had left the ranks. Then these add up their median times, and the faster way
-// carries out all later calls. What a rank does follows from the number of such calls and from that
-// sum, which are equal on all ranks.
+// as the other way's had left the ranks. Only the later half of them counts: the library still
+// tries its paths in the others, and the MPI's are cold. Then ranks add up their median times, and
+// the way that is faster carries out all later calls. What a rank does follows from the number of
+// such calls and from that sum, which are equal on all ranks.
 #pragma once
 
 #include <array>
@@ -27,25 +28,26 @@ class Choice {
     Size& size = size_of_call(kind, bytes);
     if (size.calls >= kCalls) return size.is_mpis ? by_mpi() : own();
     using Clock = std::chrono::steady_clock;
-    const bool is_mpis_turn = size.calls >= kTrials;
+    const bool is_mpis_turn = size.calls >= kTurn;
     const auto begun = Clock::now();
     const int code = is_mpis_turn ? by_mpi() : own();
     const std::chrono::duration<float, std::micro> spent = Clock::now() - begun;
-    size.microseconds[is_mpis_turn ? 1 : 0][size.calls % kTrials] = spent.count();
+    size.microseconds[is_mpis_turn ? 1 : 0][size.calls % kKept] = spent.count();
     if (++size.calls == kCalls) decide(size, comm);
     return code;
   }
 
  private:
-  static constexpr std::uint32_t kTrials = 8;
-  static constexpr std::uint32_t kCalls = 2 * kTrials;
-  static constexpr std::size_t kSizes = 32;  ///< powers of two; a call has up to 2 GiB
+  static constexpr std::uint32_t kKept = 8;           ///< times, in the place of earlier ones
+  static constexpr std::uint32_t kTurn = 2 * kKept;   ///< calls of a way
+  static constexpr std::uint32_t kCalls = 2 * kTurn;  ///< of both
+  static constexpr std::size_t kSizes = 32;           ///< powers of two; a call has up to 2 GiB
   static constexpr std::size_t kKinds = static_cast<std::size_t>(collectives::Kind::refusal);
 
   struct Size {
     std::uint32_t calls = 0;
     bool is_mpis = false;
-    std::array<std::array<float, kTrials>, 2> microseconds{};  ///< own, MPI's
+    std::array<std::array<float, kKept>, 2> microseconds{};  ///< own, MPI's
   };
 
   Size& size_of_call(collectives::Kind kind, std::size_t bytes) {
