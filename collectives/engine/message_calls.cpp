@@ -66,6 +66,21 @@ void MessageCalls::receive(int from_rank, const Message& message,
             [&] { messages_->receive(from_rank, message); });
 }
 
+std::vector<int> MessageCalls::meet(std::span<const Partner> partners, int awaited) {
+  call_.waiter().check_failure();
+  complete();
+  messages().prepare_to_send(partners.front().rank);
+  const auto describe = [&] {
+    return awaited < 0 ? std::string("messages before the next call of all ranks")
+                       : "wait for a message of rank " + std::to_string(awaited);
+  };
+  const MessageInProgress progress(call_, awaited < 0 ? partners.front().rank : awaited,
+                                   MessageState::receives, describe);
+  std::vector<int> met;
+  or_fail([&] { met = messages_->meet(partners, awaited, call_.sequence()); });
+  return met;
+}
+
 void MessageCalls::wait_for_left() {
   const auto describe = [&] { return messages_->describe_left(); };
   const MessageInProgress progress(call_, messages_->left_to_rank(), MessageState::sends, describe);

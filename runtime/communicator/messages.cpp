@@ -3,6 +3,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 
+#include "runtime/communicator/meeting.hpp"
 #include "runtime/communicator/refusals.hpp"
 #include "runtime/job/group.hpp"
 
@@ -48,6 +49,11 @@ void Communicator::receive(const TensorView& tensor, int from_rank) {
   group_->engine().messages().receive(
       from_rank, {.bytes = tensor.bytes(), .count = tensor.count(), .dtype = tensor.dtype()},
       describe);
+}
+
+std::vector<int> meet(const Communicator& ranks, std::span<const collectives::Partner> partners,
+                      int awaited) {
+  return ranks.group()->engine().messages().meet(partners, awaited);
 }
 
 }  // namespace tutti

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of blocks, and messages between two ranks, of tutti.Communicator.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
+#include <utility>
+#include <vector>
 
+#include "runtime/communicator/meeting.hpp"
 #include "runtime/python/given.hpp"
 
 namespace tutti::python {
@@ -76,6 +80,16 @@ void message(PyCommunicator& self, const char* what, nb::handle array, Access ac
   blocking([&] { call(ranks, view); });
 }
 
+/// The ranks that meet this one, for _messages.py.
+std::vector<int> meet_some(PyCommunicator& self, const std::vector<std::pair<int, bool>>& given,
+                           int awaited) {
+  const Occupancy::Turn turn(self.occupancy(), "wait");
+  const Communicator& ranks = self.get();
+  std::vector<collectives::Partner> partners;
+  for (const auto& [rank, has_news] : given) partners.push_back({rank, has_news});
+  return blocking([&] { return meet(ranks, partners, awaited); });
+}
+
 }  // namespace
 
 void bind_blocks(nb::class_<PyCommunicator>& type) {
@@ -108,6 +122,9 @@ void bind_blocks(nb::class_<PyCommunicator>& type) {
           "A message to another rank; returns when that rank has received it, or, of a small one, "
           "when it is copied: then the next call waits for the other rank. Messages from one rank "
           "to another arrive in order; there are no tags.")
+      .def("_meet", meet_some, nb::arg("partners"), nb::arg("awaited"),
+           "The ranks that exchange messages with this one next, as (rank, whether there is news "
+           "for it); for tutti.torch.")
       .def(
           "receive",
           [](PyCommunicator& self, nb::handle array, int from_rank) {

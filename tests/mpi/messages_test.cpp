@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "runtime/communicator/meeting.hpp"
 #include "tests/support/hasty_group.hpp"
 #include "tests/support/mpi_test.hpp"
 
@@ -77,6 +79,43 @@ TEST_CASE("messages of a pair come in the order of their sends, between calls of
     }
   }
   CHECK(test::agree(right));
+}
+
+TEST_CASE("ranks that wait in a circle meet, and one of another call is told") {
+  constexpr int kMeetings = 30;
+  Communicator world = new_world();
+  if (test::size() == 1 || world.num_nodes() > 1) return;
+  std::vector<int> left(static_cast<std::size_t>(test::size()), 0);
+  left[static_cast<std::size_t>((test::rank() + 1) % test::size())] = kMeetings;
+  left[static_cast<std::size_t>((test::rank() + test::size() - 1) % test::size())] = kMeetings;
+  bool right = true;
+  for (;;) {
+    std::vector<tutti::collectives::Partner> partners;
+    for (int other = 0; other < test::size(); ++other) {
+      const int meetings = left[static_cast<std::size_t>(other)];
+      if (meetings > 0) partners.push_back({.rank = other, .has_news = true});
+    }
+    if (partners.empty()) break;
+    const int awaited = (test::rank() % 2 == 0 ? partners.front() : partners.back()).rank;
+    for (const int other : tutti::meet(world, partners, awaited)) {
+      Tensor tensor = Tensor::full({3}, test::rank());
+      if (test::rank() < other) world.send(tensor, other);
+      Tensor theirs = Tensor::zeros({3});
+      world.receive(theirs, other);
+      if (test::rank() > other) world.send(tensor, other);
+      right = right && theirs.values<float>()[2] == static_cast<float>(other);
+      --left[static_cast<std::size_t>(other)];
+    }
+  }
+  CHECK(test::agree(right));
+
+  const bool is_last = test::rank() == test::size() - 1;  // it waits for rank 0
+  const Failure failure = test::error_of([&] {
+    const tutti::collectives::Partner first{.rank = 0, .has_news = true};
+    if (is_last) static_cast<void>(tutti::meet(world, std::span(&first, 1), 0));
+    if (!is_last) world.barrier();
+  });
+  CHECK(test::agree(says(failure, "waits for a message of rank 0")));
 }
 
 TEST_CASE("another count or dtype is a mismatch on both ranks, and the next message works") {

@@ -85,6 +85,20 @@ def test_a_job_that_ends_has_said_why(what):
     assert "MismatchError: ranks disagree" in done.stderr, done.stderr
 
 
+def test_messages_of_four_ranks_give_what_they_give_over_gloo():
+    done = job(4, HERE / "torch_worker.py", "messages", TUTTI_TIMEOUT="60")
+    assert done.returncode == 0, done.stderr
+    digests = set(re.findall(r"rank (\d) digest (\w{64})", done.stdout))
+    assert len(digests) == 4 and done.stdout.count("over") == 8, done.stdout
+
+
+def test_a_rank_that_waits_for_what_is_sent_after_a_collective_is_told():
+    done = job(2, HERE / "torch_worker.py", "crossed", TUTTI_TIMEOUT="60")
+    assert done.returncode == 2, done.stderr
+    assert re.search(r"rank 0 \(.* waits for a message of rank 1 \(.*, which waits in call \d+, "
+                     "allreduce", done.stderr), done.stderr
+
+
 @pytest.mark.parametrize("per_node", ["1", "2"])
 def test_callbacks_of_futures_may_wait_for_other_futures(per_node):
     done = job(2, HERE / "torch_worker.py", "powersgd", TUTTI_TIMEOUT="60",

@@ -102,19 +102,54 @@ def test_ranks_that_wait_for_each_others_messages_are_told(rank):
     dist.barrier()
 
 
+def test_a_message_may_be_begun_before_a_collective_and_awaited_after_it(rank, ranks):
+    """The rank that sends waits for the message before it comes to the collective."""
+    for call in (dist.all_reduce, lambda value: dist.all_reduce(value, async_op=True).wait(),
+                 lambda value: dist.broadcast(value, 0), lambda _: dist.barrier()):
+        value = torch.ones(2)
+        if rank == 0:
+            taken = [torch.zeros(3000) for _ in range(1, ranks)]
+            works = [dist.irecv(tensor, other, tag=other)
+                     for other, tensor in enumerate(taken, start=1)]
+            call(value)
+            for other, work in enumerate(works, start=1):
+                work.wait()
+                assert same(taken[other - 1], other)
+        else:
+            dist.send(torch.full((3000,), float(rank)), 0, tag=rank)
+            call(value)
+
+
+def test_messages_cross_collectives_of_all_ranks(rank, ranks):
+    after, before = (rank + 1) % ranks, (rank - 1) % ranks
+    taken = [torch.zeros(9) for _ in range(4)]
+    received = [dist.irecv(tensor, before) for tensor in taken]
+    sent = []
+    for number in range(4):
+        sent.append(dist.isend(torch.full((9,), float(number)), after))
+        dist.barrier()
+        if number % 2 == rank % 2:
+            received[number].wait()
+    for work in [*sent, *received[::-1]]:
+        work.wait()
+    assert [tensor[0].item() for tensor in taken] == [0, 1, 2, 3]
+
+
 def test_an_interleaved_pipeline_trains(rank, ranks):
-    if ranks != 2:
-        pytest.skip("the schedule below is for two ranks")
     pipelining = pytest.importorskip("torch.distributed.pipelining")
     torch.manual_seed(3)
-    layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(4)]
-    whole, wanted = torch.randn(8, 8), torch.randn(8, 8)
+    layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
+              for _ in range(2 * ranks)]
+    whole, wanted = torch.randn(4 * ranks, 8), torch.randn(4 * ranks, 8)
     alone = torch.nn.Sequential(*copy.deepcopy(layers))
     torch.nn.functional.mse_loss(alone(whole), wanted).backward()
-    stages = [pipelining.PipelineStage(layers[index], index, 4, torch.device("cpu"))
-              for index in (rank, rank + 2)]
-    schedule = pipelining.ScheduleInterleaved1F1B(stages, 4, torch.nn.functional.mse_loss)
-    schedule.step(*([whole] if rank == 0 else []), **({"target": wanted} if rank == 1 else {}))
-    for index in (rank, rank + 2):
+    own = (rank, rank + ranks)
+    stages = [pipelining.PipelineStage(layers[index], index, 2 * ranks, torch.device("cpu"))
+              for index in own]
+    schedule = pipelining.ScheduleInterleaved1F1B(stages, 2 * ranks,
+                                                  torch.nn.functional.mse_loss)
+    schedule.step(*([whole] if rank == 0 else []),
+                  **({"target": wanted} if rank == ranks - 1 else {}))
+    for index in own:
         for found, expected in zip(layers[index].parameters(), alone[index].parameters()):
             torch.testing.assert_close(found.grad, expected.grad)

@@ -9,11 +9,15 @@
     torch_worker.py uneven          the last rank has one backward pass more than the others
     torch_worker.py powersgd        torch's hook, whose callbacks wait for another all_reduce
     torch_worker.py late            the last rank never comes to a backward pass of DDP
+    torch_worker.py messages        messages between collectives, each awaited by both of its ranks
+                                    when they like; prints a digest of all; then the same over gloo
+    torch_worker.py crossed         rank 0 waits for a message that rank 1 begins after a collective
 """
 
 import hashlib
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -66,6 +70,32 @@ def tell(model, mean, file):
         Path(f"{file}.{dist.get_backend()}").write_text(json.dumps(mean.tolist()))
 
 
+def exchanged():
+    """What this rank has received, in the order in which it has begun to."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    plan, own = random.Random(5), random.Random(rank)
+    begun, taken = [], []
+    for phase in range(60):
+        for number in range(12):
+            sender, receiver = plan.sample(range(ranks), 2)
+            tag, size = plan.randrange(3), plan.choice((1, 7, 900, 30_000))
+            if rank == sender:
+                begun.append(dist.isend(torch.full((size,), 100. * phase + number), receiver,
+                                        tag=tag))
+            elif rank == receiver:
+                taken.append(torch.zeros(size))
+                begun.append(dist.irecv(taken[-1], sender, tag=tag))
+        if phase % 3 == 0:
+            dist.all_reduce(total := torch.ones(3))
+            taken.append(total)
+        own.shuffle(begun)
+        while len(begun) > own.randrange(20):
+            begun.pop().wait()
+    for work in begun:
+        work.wait()
+    return torch.cat(taken)
+
+
 torch.set_num_threads(1)
 what, file = [*sys.argv[1:], ""][:2]
 # Rank 0 listens already: no other program can take the port before the groups meet there.
@@ -75,6 +105,20 @@ if what == "lost":
     if dist.get_rank() == dist.get_world_size() - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.all_reduce(torch.ones(3))
+if what == "messages":
+    for backend in ("tutti", "gloo"):
+        if backend == "gloo":
+            dist.destroy_process_group()
+            dist.init_process_group(backend)
+        digest = hashlib.sha256(exchanged().numpy().tobytes()).hexdigest()
+        print(f"rank {dist.get_rank()} digest {digest} over {backend}", flush=True)
+    dist.destroy_process_group()
+    sys.exit()
+if what == "crossed":
+    if dist.get_rank() == 0:
+        dist.recv(torch.zeros(3), 1)
+    dist.all_reduce(torch.ones(1))
+    dist.send(torch.zeros(3), 0)
 if what == "agreed":
     dist.all_reduce(torch.ones(3 + dist.get_rank()))
 if what == "uneven":

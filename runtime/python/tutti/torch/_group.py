@@ -202,6 +202,8 @@ class ProcessGroup(dist.ProcessGroup):
         if _TELLS_WHO_WAITS and opts is not None and not opts.asyncOp:
             if deferred:
                 carry_out_deferred(self._calls)
+            if self._messages.has_begun:
+                self._messages.before_collective()
             with self._lock:
                 if self._reductions.allreduce(tensors, opts):
                     return self._done
@@ -241,6 +243,7 @@ class ProcessGroup(dist.ProcessGroup):
             return Reduction([pending], tensors, True, copies)
 
         def carry_out() -> None:
+            self._messages.before_collective()
             with self._lock:
                 self.communicator.allreduce(array, op=op)
         return Deferred(self._calls, carry_out, tensors, copies)
@@ -249,11 +252,13 @@ class ProcessGroup(dist.ProcessGroup):
     def _turn(self) -> Iterator[None]:
         """Calls that were put off come first."""
         carry_out_deferred(self._calls)
+        self._messages.before_collective()
         with self._lock:
             yield
 
     def _allreduce_bits(self, tensor: torch.Tensor, kind: Any) -> None:
         """Every rank gets the elements of all, and combines their bits."""
+        self._messages.before_collective()
         own = _plain(tensor.detach()).reshape(-1)
         of_all = own.new_empty((self.size(), own.numel()))
         with self._lock:

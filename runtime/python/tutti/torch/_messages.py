@@ -6,6 +6,10 @@ tell each other which messages between them they have begun, and then carry out 
 have: the lower rank's first, those of each tag in the order of their sender. Where both wait, and
 have begun none alike, what they have begun to send is sent, and kept for later. Where there is
 nothing to send, they raise.
+
+On one node a rank that waits meets whichever of its partners comes first, and a rank that has begun
+messages and comes to a collective meets them until they have come to it, too. On several nodes it
+meets them in the order of ranks.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from .. import Communicator, Error, MismatchError
 from ._work import Calls, carry_out_deferred
 
 _MOST = 32  # messages that a rank tells of at a time
+_NOBODY = -1
 
 
 class _Told(NamedTuple):
@@ -62,26 +67,65 @@ class Messages:
         self._memory_of = memory_of
         self._begun: dict[int, list[Message]] = defaultdict(list)  # by the other rank
         self._kept: dict[tuple[int, int], deque[torch.Tensor]] = defaultdict(deque)  # and by tag
+        self._is_one_node = ranks.num_nodes == 1
+        self._added: dict[int, int] = defaultdict(int)  # how many were begun, by the other rank
+        self._told: dict[int, tuple[int, bool]] = {}  # what it knows of that, and of this rank
+        self.has_begun = False  # and not carried out
         self._lock = threading.RLock()
 
     def add(self, message: Message) -> None:
         with self._lock:
             self._begun[message.rank].append(message)
+            self._added[message.rank] += 1
+            self.has_begun = True
 
     def carry_out(self, awaited: Message) -> None:
         carry_out_deferred(self._calls)
         with self._lock:
             while not awaited.is_done:
-                for other in sorted(rank for rank, begun in self._begun.items() if begun):
+                for other in self._partners():
                     self._take_kept(other)
-                    if not awaited.is_done and self._begun[other]:
-                        self._meet(other, awaited)
+                if awaited.is_done:
+                    return
+                if self._is_one_node:
+                    self._meet_any(awaited.rank)
+                    continue
+                for other in self._partners():
+                    if not awaited.is_done:
+                        self._meet(other, other == awaited.rank)
 
-    def _meet(self, other: int, awaited: Message) -> None:
+    def before_collective(self) -> None:
+        """Carries out what other ranks wait for, until they have come to the collective, too."""
+        with self._lock:
+            while self._is_one_node and self._partners() and self._meet_any(_NOBODY):
+                pass
+
+    def _partners(self) -> list[int]:
+        found = sorted(rank for rank, begun in self._begun.items() if begun)
+        self.has_begun = bool(found)
+        return found
+
+    def _meet_any(self, awaited: int) -> bool:
+        """Meets those with which this rank has begun messages that come first. False if all have
+        come to the next collective instead, and there is no rank that this one waits for."""
+        met = self._ranks._meet(
+            [(other, self._told.get(other) != (self._added[other], other == awaited))
+             for other in self._partners()], awaited)
+        error: Error | None = None
+        for other in met:  # each of them waits for this rank
+            try:
+                self._meet(other, other == awaited)
+            except MismatchError as mismatch:
+                error = mismatch
+        if error is not None:
+            raise error
+        return bool(met)
+
+    def _meet(self, other: int, waits: bool) -> None:
         """Carries out messages with a rank, which meets this one at the same time."""
         begun = self._begun[other][:_MOST]
         own = [_Told(one.is_send, one.tag, one.size) for one in begun]
-        waits = awaited.rank == other
+        self._told.pop(other, None)
         they_wait, theirs = self._exchange(other, waits, own)
         if self._ranks.rank < other:
             pairs = _pairs(own, theirs)
@@ -91,6 +135,8 @@ class Messages:
             self._carry_out_one(begun[index], theirs[place])
         if not pairs and waits and they_wait:
             self._keep_all(other, begun, theirs)
+        elif not pairs:
+            self._told[other] = (self._added[other], waits)  # no reason to meet again
 
     def _exchange(self, other: int, waits: bool, own: list[_Told]) -> tuple[bool, list[_Told]]:
         told = np.zeros(2 + 3 * _MOST, np.int64)
