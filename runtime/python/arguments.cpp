@@ -78,7 +78,7 @@ std::string path_text(nb::handle given, const std::string& what) {
     refuse(what + ": expected a path, a str or an os.PathLike; " + take_exception());
   }
   const nb::object owned = nb::steal(bytes);
-  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
+  return {PyBytes_AsString(bytes), static_cast<std::size_t>(PyBytes_Size(bytes))};
 }
 
 bool is_list(nb::handle given) {
@@ -92,6 +92,15 @@ void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, 
 
 std::string name_of_type(nb::handle given) {
   return nb::cast<std::string>(nb::object(given.type().attr("__name__")));
+}
+
+bool is_of_type(nb::handle object, const char* module, const char* name) noexcept {
+  const auto is = [type = object.type()](const char* attribute, const char* text) {
+    const nb::object found = nb::getattr(type, attribute, nb::none());
+    return PyUnicode_Check(found.ptr()) != 0 &&
+           PyUnicode_CompareWithASCIIString(found.ptr(), text) == 0;
+  };
+  return is("__name__", name) && is("__module__", module);
 }
 
 std::string text_of(nb::handle object) { return utf8_of(PyObject_Str(object.ptr())); }

