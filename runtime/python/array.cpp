@@ -85,7 +85,7 @@ nb::tuple dimensions_of(const Array& array) {
   return nb::tuple(dimensions);
 }
 
-std::string repr(const Array& array) {
+std::string repr_of_array(const Array& array) {
   return "<tutti.Array " + to_string(array.shape()) + " " + to_string(array.dtype()) + " on " +
          to_string(array.device()) + (array.is_writable() ? ">" : ", read-only>");
 }
@@ -332,7 +332,7 @@ void bind_array(nb::module_& module) {
       .def(
           "_bits", [](const Array& array) { return array.bits(); },
           "The same memory as float16, for bfloat16, which buffers have no name for.")
-      .def("__repr__", repr);
+      .def("__repr__", repr_of_array);
 }
 
 }  // namespace tutti::python

@@ -180,7 +180,7 @@ void agree(PyCommunicator& self, const nb::object& body) {
   });
 }
 
-std::string repr(const PyCommunicator& self) {
+std::string repr_of_communicator(const PyCommunicator& self) {
   const Communicator& ranks = self.get();
   return "<tutti.Communicator rank " + std::to_string(ranks.rank()) + " of " +
          std::to_string(ranks.size()) + ", node " + std::to_string(ranks.node()) + " of " +
@@ -410,7 +410,7 @@ void bind_communicator(nb::module_& module) {
       .def("close", close_by_program<PyCommunicator>,
            "Leaves the group. Local.\n\n"
            "Raises InvalidArgumentError in an updater, or while another thread is in a call.")
-      .def("__repr__", repr);
+      .def("__repr__", repr_of_communicator);
 }
 
 }  // namespace tutti::python

@@ -216,7 +216,7 @@ void set_compression(PyStore& self, nb::handle given, const nb::kwargs& options)
   blocking([&] { store.set_gradient_compression(text); });
 }
 
-std::string repr(const PyStore& self) {
+std::string repr_of_store(const PyStore& self) {
   const KVStore& store = self.get();
   return "<tutti.KVStore \"" + std::string(store.type()) + "\" rank " +
          std::to_string(store.rank()) + " of " + std::to_string(store.num_workers()) + ">";
@@ -461,7 +461,7 @@ void bind_job(nb::class_<PyStore>& type) {
       .def("close", close_by_program<PyStore>,
            "Leaves the job's group. Local.\n\n"
            "Raises InvalidArgumentError in an updater, or while another thread is in a call.")
-      .def("__repr__", repr);
+      .def("__repr__", repr_of_store);
 }
 
 }  // namespace
