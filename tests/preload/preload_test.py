@@ -98,6 +98,17 @@ class Results(unittest.TestCase):
         self.assertLess(float(kib[1]), 32)
         self.assertLess(float(kib[2]), 200)
 
+    def test_the_library_for_another_mpi_leaves_the_program_alone(self):
+        others = set(Path(LIBRARY).parent.glob("libtutti_mpi_*.so")) - {Path(LIBRARY)}
+        if not others:
+            self.skipTest("this build is for one MPI")
+        for other in others:
+            status, output, errors = run([PROGRAMS / "preload_program"], 2, preload=False,
+                                         LD_PRELOAD=other)
+            self.assertIn("that is another kind of MPI than", errors)
+            self.assertIn(" 0 wrong", output, errors)
+            self.assertEqual(status, 0, errors)
+
     def test_the_launcher_puts_the_library_in_front_of_the_program(self):
         command = [LAUNCHER, "--mpi-program", "-np", "2", PROGRAMS / "preload_program"]
         shown = subprocess.run([*command[:1], "--dry-run", *command[1:]], capture_output=True,

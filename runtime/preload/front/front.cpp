@@ -13,8 +13,15 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <link.h>
+#include <mpi.h>
 #include <pthread.h>
 
+// A handle of MPI as wide as that of any: one MPI's are pointers, another's are integers, and calls
+// of a program of another kind of MPI are passed on whole.
+using AnyHandle = void*;
+#define MPI_Comm AnyHandle
+#define MPI_Datatype AnyHandle
+#define MPI_Op AnyHandle
 #include "runtime/preload/functions.hpp"
 
 namespace tutti::preload {
@@ -148,8 +155,9 @@ const Functions& functions() {
 // NOLINTBEGIN(readability-identifier-naming, readability-function-size, clang-diagnostic-*)
 #define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
 #define TUTTI_ALIAS(name) __attribute__((visibility("default"), alias(name)))
-#define TUTTI_ROW(name, parameters, arguments) \
-  TUTTI_EXPORT int MPI_##name parameters { return tutti::preload::functions().name arguments; }
+#define TUTTI_ROW(name, parameters, arguments)                            \
+  TUTTI_EXPORT int tutti_preload_##name parameters __asm__("MPI_" #name); \
+  int tutti_preload_##name parameters { return tutti::preload::functions().name arguments; }
 TUTTI_PRELOADED_C(TUTTI_ROW)
 #undef TUTTI_ROW
 #define TUTTI_ROW(name, NAME, parameters, arguments)                                             \
