@@ -3,7 +3,7 @@
 """Intel's MPI Benchmarks without and with the preloaded library: how many times faster each
 collective gets, in a Markdown table.
 
-    imb.py IMB-MPI1 [--ranks 2] [--launches 3] [--least] [--only Allreduce Bcast] [--log FILE]
+    imb.py IMB-MPI1 [--launches 3] [--least] [--only Allreduce Bcast] [--sizes 3:23] [--log FILE]
 
 Both ways are started in turn. A time is the slowest rank's mean, of which the median over the
 launches counts, or the least, for a machine that has other work. Below the table come the classes
@@ -34,7 +34,7 @@ def launch(args, way):
     command = [*MPIRUN, "-np", str(args.ranks)]
     if way == "with":
         command += ["env", f"LD_PRELOAD={os.environ['PRELOAD_LIBRARY']}"]
-    command += [args.program, "-npmin", str(args.ranks), "-msglog", "3:23", "-zero_size", "off",
+    command += [args.program, "-npmin", str(args.ranks), "-msglog", args.sizes, "-zero_size", "off",
                 "-iter", "1000", "-iter_policy", "multiple_np", *args.only]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           check=False)
@@ -72,6 +72,7 @@ def main():
     parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--least", action="store_true", help="of the launches; else their median")
     parser.add_argument("--only", nargs="+", default=COLLECTIVES, metavar="COLLECTIVE")
+    parser.add_argument("--sizes", default="3:23", metavar="LEAST:MOST", help="powers of two")
     parser.add_argument("--log", help="gets what IMB says")
     args = parser.parse_args()
     seen, bad = {way: defaultdict(list) for way in WAYS}, dict.fromkeys(WAYS, 0)
