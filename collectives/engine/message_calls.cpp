@@ -77,7 +77,7 @@ std::vector<int> MessageCalls::meet(std::span<const Partner> partners, int await
   const MessageInProgress progress(call_, awaited < 0 ? partners.front().rank : awaited,
                                    MessageState::receives, describe);
   std::vector<int> met;
-  or_fail([&] { met = messages_->meet(partners, awaited, call_.sequence()); });
+  or_fail([&] { met = messages_->meetings().meet(partners, awaited, call_.sequence()); });
   return met;
 }
 

@@ -26,7 +26,7 @@ class MessageCalls {
   /// thrown. Errors: mismatch, on both ranks; communication, timeout (failed).
   void send(int to_rank, const Message& message, FunctionRef<std::string()> describe);
   void receive(int from_rank, const Message& message, FunctionRef<std::string()> describe);
-  /// See Messages::meet(); a rank that has left a message waits for its receiver first.
+  /// See Meetings::meet(); a rank that has left a message waits for its receiver first.
   [[nodiscard]] std::vector<int> meet(std::span<const Partner> partners, int awaited);
   /// Waits until the message that an earlier send has left is received. Every call begins with it,
   /// including calls in the background. Errors: as send().

@@ -34,15 +34,6 @@ constexpr std::size_t kInLine = 32;
 // until it is read.
 constexpr std::size_t kMostCopied = std::size_t{4} << 10;
 
-// Time after which ranks that need each other in different calls are told.
-constexpr auto kTellAfter = std::chrono::seconds(1);
-
-// Values of Channel::meeting. The receiver sets the first two, and the sender the third.
-constexpr std::uint32_t kAway = 0;
-constexpr std::uint32_t kThere = 1;
-constexpr std::uint32_t kHasNews = 2;
-constexpr std::uint32_t kMeets = 3;
-
 }  // namespace
 
 enum class Messages::Way : std::uint32_t { line, arena, process, slots };
@@ -74,10 +65,7 @@ struct alignas(kLineBytes) Messages::Channel {
   alignas(kLineBytes) std::atomic<std::uint64_t> taken{0};  ///< number of the last message received
   std::atomic<std::uint64_t> emptied{0};  ///< number << kChunkBits | chunks read from slots
   Facts wanted;                           ///< what the receiver expects in the last message
-  /// Of a channel to a higher rank: whether that one is in meet(), and whether the owner meets it.
-  std::atomic<std::uint32_t> meeting{kAway};
-  /// The next call of all ranks, while the owner waits with it for this receiver's messages.
-  std::atomic<std::uint64_t> puts_off{0};
+  MeetingWords meeting;
 
   [[nodiscard]] Facts sent() const { return {count, dtype}; }
   void describe(const Message& message, std::uint64_t answered) {
@@ -121,7 +109,9 @@ Messages::Messages(const NodeMemory& memory, const Topology& topology, Waiter& w
       sent_(static_cast<std::size_t>(topology.size), 0),
       received_(static_cast<std::size_t>(topology.size), 0),
       taken_(static_cast<std::size_t>(topology.size), 0),
-      buffers_(std::make_shared<Buffers>(memory.peers.size())) {}
+      buffers_(std::make_shared<Buffers>(memory.peers.size())),
+      meetings_(memory, topology, waiter,
+                [this](int owner, int to) { return meeting_words(owner, to); }) {}
 
 /// Leaks the buffers of messages that may still be under way after a failure.
 Messages::~Messages() {
@@ -148,6 +138,12 @@ Messages::Channel* Messages::channel(int owner) const {
   const std::uint64_t offset = peer.control().channels.load(std::memory_order_acquire);
   if (offset == 0) return nullptr;
   return known = reinterpret_cast<Channel*>(peer.arena + offset) + memory_.local_rank;
+}
+
+MeetingWords* Messages::meeting_words(int owner, int to) const {
+  if (owner == memory_.local_rank) return &channels_[to].meeting;
+  Channel* const theirs = channel(owner);
+  return theirs == nullptr ? nullptr : &theirs->meeting;
 }
 
 void Messages::send(int to_rank, const Message& message) {
@@ -332,121 +328,6 @@ void Messages::copy(std::byte* to, const std::byte* from, const Message& message
   workers_.reduce({ReduceOp::sum, message.dtype, message.dtype}, std::span(&from, 1),
                   std::span(&to, 1), message.count, stores);
   if (stores == WritePolicy::streaming) streaming_fence();
-}
-
-// --- meetings -----------------------------------------------------------------------------------
-//
-// Of two ranks the higher one says that it is there, and the lower one, which looks for others that
-// are, takes one of them. It takes no second one, and the higher one, if it was taken, meets it
-// before it goes to one that it has taken itself. So ranks that go to higher ones do not wait in a
-// circle.
-
-std::vector<int> Messages::meet(std::span<const Partner> partners, int awaited,
-                                std::uint64_t sequence) {
-  const auto put_off = [&](std::uint64_t call) {
-    for (int peer = 0; peer < memory_.size(); ++peer) channels_[peer].puts_off.store(call);
-    waiter_.wake();
-  };
-  in_a_call_since_.reset();
-  if (awaited < 0) put_off(sequence + 1);
-  const auto late = [&] {
-    if (awaited >= 0) return std::vector<int>{awaited};
-    std::vector<int> ranks;
-    for (const Partner& partner : partners) {
-      if (!has_come(partner.rank, sequence)) ranks.push_back(partner.rank);
-    }
-    return ranks;
-  };
-  int met = -1;
-  const auto ready = [&] {
-    if (met < 0) met = agree_on_one(partners);
-    if (met >= 0) return true;
-    if (awaited < 0) return late().empty();
-    require_no_call(awaited, sequence);
-    return false;
-  };
-  waiter_.until(ready, late);
-  if (awaited < 0) put_off(0);
-  std::vector<int> all = withdraw(partners);
-  if (met > topology_.rank) all.push_back(met);
-  return all;
-}
-
-/// Returns the word in which this rank and another one agree to meet; null if the lower one has
-/// never been in meet().
-std::atomic<std::uint32_t>* Messages::meeting_with(int rank) const {
-  const int local = topology_.local_rank_of(rank);
-  Channel* const of_lower = rank < topology_.rank ? channel(local) : channels_ + local;
-  return of_lower == nullptr ? nullptr : &of_lower->meeting;
-}
-
-const RecordBook& Messages::calls_of(int rank) const {
-  return memory_.peers[static_cast<std::size_t>(topology_.local_rank_of(rank))].control().calls;
-}
-
-/// True if a rank is in a call of all ranks after this one's last one, or puts it off for messages.
-bool Messages::has_come(int rank, std::uint64_t sequence) const {
-  const Channel* const theirs = channel(topology_.local_rank_of(rank));
-  return calls_of(rank).newest() > sequence ||
-         (theirs != nullptr && theirs->puts_off.load(std::memory_order_acquire) > sequence);
-}
-
-/// Tells lower ranks that this one is there, and takes a higher one. Returns a rank that meets this
-/// one, or -1.
-int Messages::agree_on_one(std::span<const Partner> partners) {
-  bool has_told = false;
-  int met = -1;
-  for (const Partner& partner : partners) {
-    std::atomic<std::uint32_t>* const word = meeting_with(partner.rank);
-    if (word == nullptr) continue;
-    std::uint32_t state = word->load(std::memory_order_acquire);
-    if (partner.rank < topology_.rank) {
-      if (state == kMeets) met = partner.rank;
-      if (state != kAway) continue;
-      word->store(partner.has_news ? kHasNews : kThere, std::memory_order_release);
-      has_told = true;
-    } else if (met < 0 && (state == kHasNews || (state == kThere && partner.has_news)) &&
-               word->compare_exchange_strong(state, kMeets)) {
-      met = partner.rank;
-      has_told = true;
-    }
-  }
-  if (has_told) waiter_.wake();
-  return met;
-}
-
-/// Tells lower ranks that this one is away, but for those which have taken it, and returns these.
-std::vector<int> Messages::withdraw(std::span<const Partner> partners) {
-  std::vector<int> taken_by;
-  for (const Partner& partner : partners) {
-    if (partner.rank > topology_.rank) break;
-    std::atomic<std::uint32_t>* const word = meeting_with(partner.rank);
-    if (word != nullptr && word->exchange(kAway) == kMeets) taken_by.push_back(partner.rank);
-  }
-  return taken_by;
-}
-
-/// Fails the group if the awaited rank waits in a call in which this one would have to take part.
-void Messages::require_no_call(int awaited, std::uint64_t sequence) {
-  const RecordBook& calls = calls_of(awaited);
-  const std::uint64_t newest = calls.newest();
-  const bool is_in_a_call = newest > sequence && calls.is_in(newest);
-  const bool is_beyond = newest > sequence && !is_in_a_call;  // and may begin the message yet
-  if (is_beyond || !has_come(awaited, sequence)) {
-    in_a_call_since_.reset();
-    return;
-  }
-  const auto time = waiter_.now();
-  if (!in_a_call_since_) in_a_call_since_ = time;
-  if (time - *in_a_call_since_ < kTellAfter) return;
-  char words[RecordBook::kWords];
-  const std::size_t length = is_in_a_call ? calls.describe(newest, words) : 0;
-  waiter_.fail(ErrorCode::mismatch,
-               name_of(topology_, topology_.rank) + " waits for a message of " +
-                   name_of(topology_, awaited) + ", which waits in " +
-                   (length == 0 ? "its next call" : std::string(words, length)) +
-                   " of the same group for all ranks; begin the message on both ranks before that "
-                   "call, or wait for it after that call");
 }
 
 // --- between nodes ------------------------------------------------------------------------------

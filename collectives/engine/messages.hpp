@@ -25,18 +25,15 @@
 // there are two messages, and one more for each piece beyond the first 8 KiB.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "tutti/dtype.hpp"
 
+#include "collectives/engine/meetings.hpp"
 #include "collectives/node/call.hpp"
 #include "collectives/wait/node_memory.hpp"
 #include "collectives/wait/transport.hpp"
@@ -50,12 +47,6 @@ struct Message {
   std::size_t count = 0;
   DType dtype = DType::float32;
   [[nodiscard]] std::size_t size() const { return count * size_of(dtype); }
-};
-
-/// A rank of the node with which another one would meet.
-struct Partner {
-  int rank = 0;
-  bool has_news = false;  ///< the other one has something to tell it
 };
 
 /// The messages of one rank to and from all others.
@@ -77,16 +68,9 @@ class Messages {
   void send(int to_rank, const Message& message);
   void receive(int from_rank, const Message& message);
 
-  /// Waits until ranks among `partners`, which are in the node and in the order of ranks, meet this
-  /// one, and returns them in the order in which to go to them. Each of them returns from its own
-  /// meet() with this rank, and both then exchange messages. Two ranks meet if both are in this
-  /// function and one of them has news. While one of them waits in meet(), it is nobody's: so any
-  /// ranks may wait for any others. `sequence` is the number of this rank's last call of all ranks.
-  /// If `awaited` is negative, this rank is about to make the next one: the result is empty once
-  /// all partners have come to it. Errors: mismatch (failed), if the awaited rank waits in a later
-  /// call of all ranks.
-  [[nodiscard]] std::vector<int> meet(std::span<const Partner> partners, int awaited,
-                                      std::uint64_t sequence);
+  /// How ranks of the node find who exchanges messages with them next. Call prepare_to_send()
+  /// first.
+  [[nodiscard]] Meetings& meetings() { return meetings_; }
 
   /// True if a message was sent that may not have been received yet. complete() must be called
   /// before the next send, and before anything else that this rank waits in.
@@ -114,6 +98,7 @@ class Messages {
 
   static std::string to_text(const Facts& facts);
   [[nodiscard]] Channel* channel(int owner) const;
+  [[nodiscard]] MeetingWords* meeting_words(int owner, int to) const;
   void send_in_node(int to, const Message& message);
   void receive_in_node(int from, const Message& message);
   [[nodiscard]] Way way_of(const Message& message) const;
@@ -125,12 +110,6 @@ class Messages {
   void send_between_nodes(int to_rank, const Message& message);
   void receive_between_nodes(int from_rank, const Message& message);
   void wait_for_messages(int rank);
-  [[nodiscard]] std::atomic<std::uint32_t>* meeting_with(int rank) const;
-  [[nodiscard]] const RecordBook& calls_of(int rank) const;
-  [[nodiscard]] bool has_come(int rank, std::uint64_t sequence) const;
-  [[nodiscard]] int agree_on_one(std::span<const Partner> partners);
-  [[nodiscard]] std::vector<int> withdraw(std::span<const Partner> partners);
-  void require_no_call(int awaited, std::uint64_t sequence);
   [[noreturn]] void throw_mismatch(int from_rank, int to_rank, const Facts& sent,
                                    const Facts& wanted) const;
 
@@ -147,9 +126,8 @@ class Messages {
   std::vector<std::uint64_t> received_;
   std::vector<std::uint64_t> taken_;  ///< number of the last message that was not refused
   Left left_;
-  /// Since when the awaited rank has been in a call that needs this one.
-  std::optional<std::chrono::steady_clock::time_point> in_a_call_since_;
   std::shared_ptr<Buffers> buffers_;
+  Meetings meetings_;
 };
 
 }  // namespace tutti::collectives

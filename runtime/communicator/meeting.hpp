@@ -7,11 +7,11 @@
 
 #include "tutti/communicator.hpp"
 
-#include "collectives/engine/messages.hpp"
+#include "collectives/engine/meetings.hpp"
 
 namespace tutti {
 
-/// Waits until ranks among `partners` meet this one, see collectives::Messages::meet(). All ranks
+/// Waits until ranks among `partners` meet this one, see collectives::Meetings::meet(). All ranks
 /// of the communicator are in one node, and there is at least one partner.
 TUTTI_API std::vector<int> meet(const Communicator& ranks,
                                 std::span<const collectives::Partner> partners, int awaited);
