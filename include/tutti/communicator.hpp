@@ -25,6 +25,12 @@ namespace gpus {
 class SumOverRanks;
 }
 
+/// A rank with which Communicator::meet() would meet.
+struct MeetingPartner {
+  int rank = 0;
+  bool has_news = false;  ///< this rank has something to tell it
+};
+
 /// The ranks of an mpirun job, or a group of them.
 ///
 /// Order   every member function marked "collective" is called by all ranks of the communicator, in
@@ -195,6 +201,17 @@ class TUTTI_API Communicator {
   ///         receiver, before it does anything. After a mismatch that call can be repeated.
   void send(const ConstTensorView& tensor, int to_rank);
   void receive(const TensorView& tensor, int from_rank);
+  /// For bindings in which messages begin before they are waited for: waits until ranks among
+  /// `partners` meet this one, and returns them in the order in which to go to them. Each of them
+  /// returns from its own meet() with this rank, and both then exchange messages. Two ranks meet if
+  /// both are in this function and one has news for the other; any ranks may wait for any others.
+  /// Requires  a communicator in one node; at least one partner, in the order of ranks.
+  /// `awaited`  a partner, or -1 before a collective call: the result is empty once all partners
+  ///            have come to that call.
+  /// Errors  invalid_argument, on this rank alone: other partners or another communicator.
+  ///         mismatch, which fails the communicator: the awaited rank waits in a later collective
+  ///         call.
+  [[nodiscard]] std::vector<int> meet(std::span<const MeetingPartner> partners, int awaited);
 
   /// The cost of this rank's calls so far, those of stores on it included. Local.
   [[nodiscard]] Statistics statistics() const;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks.
+#include <span>
+#include <string>
+#include <vector>
+
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 
-#include "runtime/communicator/meeting.hpp"
 #include "runtime/communicator/refusals.hpp"
 #include "runtime/job/group.hpp"
 
@@ -51,9 +54,23 @@ void Communicator::receive(const TensorView& tensor, int from_rank) {
       describe);
 }
 
-std::vector<int> meet(const Communicator& ranks, std::span<const collectives::Partner> partners,
-                      int awaited) {
-  return ranks.group()->engine().messages().meet(partners, awaited);
+std::vector<int> Communicator::meet(std::span<const MeetingPartner> partners, int awaited) {
+  const auto refuse = [](const std::string& found) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "meet: expected other ranks of a communicator in one node, in their order; found " + found);
+  };
+  if (num_nodes() > 1) refuse(std::to_string(num_nodes()) + " nodes");
+  if (partners.empty()) refuse("none");
+  std::vector<collectives::Partner> all;
+  for (const MeetingPartner& one : partners) {
+    const int least = all.empty() ? 0 : all.back().rank + 1;
+    if (one.rank < least || one.rank >= size() || one.rank == this->rank()) {
+      refuse("rank " + std::to_string(one.rank));
+    }
+    all.push_back({one.rank, one.has_news});
+  }
+  return group_->engine().messages().meet(all, awaited);
 }
 
 }  // namespace tutti

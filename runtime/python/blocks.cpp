@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/communicator/meeting.hpp"
 #include "runtime/python/given.hpp"
 
 namespace tutti::python {
@@ -84,10 +83,10 @@ void message(PyCommunicator& self, const char* what, nb::handle array, Access ac
 std::vector<int> meet_some(PyCommunicator& self, const std::vector<std::pair<int, bool>>& given,
                            int awaited) {
   const Occupancy::Turn turn(self.occupancy(), "wait");
-  const Communicator& ranks = self.get();
-  std::vector<collectives::Partner> partners;
+  Communicator& ranks = self.get();
+  std::vector<MeetingPartner> partners;
   for (const auto& [rank, has_news] : given) partners.push_back({rank, has_news});
-  return blocking([&] { return meet(ranks, partners, awaited); });
+  return blocking([&] { return ranks.meet(partners, awaited); });
 }
 
 }  // namespace

@@ -9,13 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/communicator/meeting.hpp"
 #include "tests/support/hasty_group.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::Communicator;
 using tutti::DType;
 using tutti::ErrorCode;
+using tutti::MeetingPartner;
 using tutti::Tensor;
 
 namespace {
@@ -90,14 +90,14 @@ TEST_CASE("ranks that wait in a circle meet, and one of another call is told") {
   left[static_cast<std::size_t>((test::rank() + test::size() - 1) % test::size())] = kMeetings;
   bool right = true;
   for (;;) {
-    std::vector<tutti::collectives::Partner> partners;
+    std::vector<MeetingPartner> partners;
     for (int other = 0; other < test::size(); ++other) {
       const int meetings = left[static_cast<std::size_t>(other)];
       if (meetings > 0) partners.push_back({.rank = other, .has_news = true});
     }
     if (partners.empty()) break;
     const int awaited = (test::rank() % 2 == 0 ? partners.front() : partners.back()).rank;
-    for (const int other : tutti::meet(world, partners, awaited)) {
+    for (const int other : world.meet(partners, awaited)) {
       Tensor tensor = Tensor::full({3}, test::rank());
       if (test::rank() < other) world.send(tensor, other);
       Tensor theirs = Tensor::zeros({3});
@@ -109,10 +109,19 @@ TEST_CASE("ranks that wait in a circle meet, and one of another call is told") {
   }
   CHECK(test::agree(right));
 
+  const MeetingPartner wrong[] = {{.rank = test::rank()}, {.rank = test::size()}, {.rank = -1}};
+  for (const MeetingPartner& one : wrong) {
+    const Failure refused =
+        test::error_of([&] { static_cast<void>(world.meet(std::span(&one, 1), -1)); });
+    CHECK(test::agree(says(refused, "found rank " + std::to_string(one.rank))));
+  }
+  const Failure refused = test::error_of([&] { static_cast<void>(world.meet({}, -1)); });
+  CHECK(test::agree(says(refused, "found none")));
+
   const bool is_last = test::rank() == test::size() - 1;  // it waits for rank 0
   const Failure failure = test::error_of([&] {
-    const tutti::collectives::Partner first{.rank = 0, .has_news = true};
-    if (is_last) static_cast<void>(tutti::meet(world, std::span(&first, 1), 0));
+    const MeetingPartner first{.rank = 0, .has_news = true};
+    if (is_last) static_cast<void>(world.meet(std::span(&first, 1), 0));
     if (!is_last) world.barrier();
   });
   CHECK(test::agree(says(failure, "waits for a message of rank 0")));
