@@ -26,7 +26,7 @@ def main():
     gradient = torch.from_dlpack(kv.allocate((mib, 1 << 18)))
     gradient.fill_(1)
     tell("buffers", kv.rank)
-    if not kv.load(directory, may_be_absent=True):
+    if not kv.load(directory, may_be_absent=True)["generation"]:
         kv.init("a", torch.zeros(mib, 1 << 18))
     tell("loaded", kv.rank)
     while True:
