@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -110,8 +111,7 @@ Messages::Messages(const NodeMemory& memory, const Topology& topology, Waiter& w
       received_(static_cast<std::size_t>(topology.size), 0),
       taken_(static_cast<std::size_t>(topology.size), 0),
       buffers_(std::make_shared<Buffers>(memory.peers.size())),
-      meetings_(memory, topology, waiter,
-                [this](int owner, int to) { return meeting_words(owner, to); }) {}
+      meetings_(memory, topology, waiter, std::bind_front(&Messages::meeting_words, this)) {}
 
 /// Leaks the buffers of messages that may still be under way after a failure.
 Messages::~Messages() {
