@@ -109,10 +109,10 @@ struct Tuning {
   /// Errors: invalid_argument if settings.algorithms has unknown names or values that do not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);
 
-  /// For a group in one node whose control blocks are not wide.
-  void keep_payloads_short() {
-    inline_shared_bytes = std::min(inline_shared_bytes, kInlineInNode);
-    inline_private_bytes = std::min(inline_private_bytes, kInlineInNode);
+  /// True if some payloads in a node are larger than kInlineInNode, which TUTTI_ALGORITHMS may ask
+  /// for.
+  [[nodiscard]] bool has_wide_payloads() const {
+    return std::max(inline_shared_bytes, inline_private_bytes) > kInlineInNode;
   }
   /// Returns the path of a call before anything is learnt.
   [[nodiscard]] Path path_for(const CallClass& call, std::size_t bytes, int ranks_of_node,

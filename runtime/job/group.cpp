@@ -148,8 +148,8 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number, bool ha
   parts.processors = parts_.processors;
   parts.reports = reports_->targets_of_group();
   parts.numbers = parts_.numbers;
-  const bool is_wide = has_consumers || parts.topology.num_nodes() > 1;
-  if (!is_wide) parts.tuning.keep_payloads_short();
+  const bool is_wide =
+      has_consumers || parts.topology.num_nodes() > 1 || parts.tuning.has_wide_payloads();
   parts.scratch = Scratch::another(parts.arena, is_wide);
   return parts;
 }
