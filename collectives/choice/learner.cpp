@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/wait/node_memory.hpp"
+#include "collectives/wait/slot_ring.hpp"
 
 namespace tutti::collectives {
 
@@ -16,10 +17,11 @@ namespace {
 // The first calls of a class do not count, because they touch memory for the first time.
 constexpr std::uint64_t kWarmUp = 3;
 constexpr double kMostExcess = 0.05;
-// Expected cost of a trial, as a multiple of the time of a call: two calls by a path that takes a
-// fourth longer.
-constexpr double kExpectedExcess = 0.5;
+// Expected cost of each call of a trial, as a multiple of the time of a call.
+constexpr double kExpectedExcess = 0.25;
 constexpr int kCallsOfTrial = 2;
+// More calls are made until rings that come round have done so once, but at most this number.
+constexpr std::size_t kMostCallsOfTrial = 32;
 // A path is dropped after a single trial that took this much longer than the best path.
 constexpr double kHopeless = 1.3;
 // A path is also dropped if the median of kFewSamples trials is this much longer.
@@ -45,6 +47,14 @@ WritePolicy other(WritePolicy writes) {
 std::size_t bytes_of(const CallClass& call) {
   constexpr std::uint8_t kMost = 62;
   return std::size_t{1} << std::min(call.size, kMost);
+}
+
+/// Returns the number of calls of a trial. Where slots are swapped, a write finds its line in the
+/// own cache only after both rings have been written once. A rank may stage half of a call's bytes.
+int calls_of_trial(const Path& path, std::size_t bytes) {
+  if (path.inputs != Inputs::swapped) return kCallsOfTrial;
+  const std::size_t laps = 2 * SlotRing::kSwapped / (bytes / 2);
+  return static_cast<int>(std::clamp<std::size_t>(laps, kCallsOfTrial, kMostCallsOfTrial));
 }
 
 }  // namespace
@@ -91,7 +101,7 @@ const Path& Learner::choose(const CallClass& call, bool announced) {
   last_ = &known;
   recent_ = &known;
   last_path_ = known.trial.value_or(known.best);
-  last_counts_ = !known.trial || ++known.calls_of_trial == kCallsOfTrial;
+  last_counts_ = !known.trial || --known.calls_left == 0;
   if (planned && !announced) {
     last_path_ = without_announcement(known);
     last_counts_ = false;
@@ -163,7 +173,7 @@ Learner::Class Learner::make_class(const CallClass& call) const {
 /// Returns the paths to try. Between nodes, the number of pieces in a message is doubled until one
 /// chunk holds the whole call.
 std::vector<Path> Learner::paths_of(const CallClass& call, std::size_t bytes) const {
-  if (!call.between_nodes) return possible_paths(call, can_fetch_);
+  if (!call.between_nodes) return possible_paths(call, ranks_, can_fetch_);
   std::vector<Path> paths;
   if (call.may_be_inline) paths.push_back(kWithHandshakes);
   if (call.may_be_halved) paths.push_back(kHalved);
@@ -183,7 +193,7 @@ void Learner::add_all_paths(Class& known) const {
     }
     return;
   }
-  for (Path path : possible_paths(known.call, can_fetch_)) {
+  for (Path path : possible_paths(known.call, ranks_, can_fetch_)) {
     for (const WritePolicy slots : {WritePolicy::cached, WritePolicy::streaming}) {
       for (const WritePolicy outputs : {WritePolicy::cached, WritePolicy::streaming}) {
         path.slots = slots;
@@ -199,9 +209,6 @@ void Learner::add_all_paths(Class& known) const {
 void Learner::begin_trial(Class& known, bool trial_ended) {
   const Candidate& best = known.candidates[known.best];
   if (known.calls < kWarmUp || best.count < kFewSamples) return;
-  const double cost = kExpectedExcess * best.median();
-  const bool affordable = known.excess + cost <= kMostExcess * known.time;
-  if (!affordable && !tuning_.learns_at_once) return;
   const Candidate* next = nullptr;
   for (const Candidate& candidate : known.candidates) {
     const auto place = static_cast<std::size_t>(&candidate - known.candidates.data());
@@ -213,8 +220,12 @@ void Learner::begin_trial(Class& known, bool trial_ended) {
     if (!trial_ended) settle_if_done(known);
     return;
   }
+  const int calls = calls_of_trial(next->path, known.bytes);
+  const double cost = kExpectedExcess * calls * best.median();
+  const bool affordable = known.excess + cost <= kMostExcess * known.time;
+  if (!affordable && !tuning_.learns_at_once) return;
   known.trial = static_cast<std::size_t>(next - known.candidates.data());
-  known.calls_of_trial = 0;
+  known.calls_left = calls;
 }
 
 void Learner::observe(std::uint32_t time) {
@@ -268,7 +279,7 @@ void Learner::add(Class& known, const Path& path) {
 
 void Learner::add_other_slots(Class& known, Path path) {
   if (known.call.between_nodes || !uses_slots(path, known.call)) return;
-  if (known.bytes < kLeastStreamedSlots) return;
+  if (known.bytes < kLeastStreamedSlots || path.inputs == Inputs::swapped) return;
   path.slots = other(path.slots);
   add(known, path);
 }
@@ -308,7 +319,7 @@ void Learner::watch(Class& known, std::uint32_t time) {
 /// True if a call of the class may take the path. Any pair of writes fits any pair of inputs and
 /// results.
 bool Learner::may_take(const CallClass& call, const Path& path) const {
-  const auto possible = possible_paths(call, can_fetch_);
+  const auto possible = possible_paths(call, ranks_, can_fetch_);
   const Path first = tuning_.path_for(call, std::size_t{1} << call.size, ranks_, can_fetch_);
   // The exact size of a call decides whether inputs can be announced: choose() tests that again.
   const bool is_first = path.inputs == first.inputs && path.results == first.results;

@@ -25,8 +25,9 @@ namespace tutti::collectives {
 /// began until its last rank ended, computed from what the ranks report in the announcements of the
 /// next call. Nodes exchange the longest of their times in their handshakes.
 ///
-/// A class begins with the static choice. A trial consists of two calls by another path. Only the
-/// second one counts, because the first finds the caches as the old path has left them. A trial is
+/// A class begins with the static choice. A trial consists of two calls by another path, or of as
+/// many as rings of swapped slots take to come round. Only the last one counts, because the first
+/// finds the caches as the old path has left them. A trial is
 /// made only while the total cost of all trials, compared with the best known path, is below a
 /// twentieth of the time of all calls of the class. A path that took much longer is dropped after
 /// one trial. Once every path has been dropped or measured often enough, variants of the best one's
@@ -78,7 +79,7 @@ class Learner {
     std::size_t best = 0;
     Path chosen{};  ///< path of the last call, as `candidates` may be reallocated
     std::optional<std::size_t> trial{};
-    int calls_of_trial = 0;
+    int calls_left = 0;         ///< of the trial
     bool has_variants = false;  ///< the other writes of the best path have been added
     bool is_settled = false;
     bool was_not_announced = false;  ///< though it should have been

@@ -108,9 +108,10 @@ constexpr Override kOverrides[] = {
     {"ring-chunk", "BYTES", false, read_ring_chunk},
     {"own-sums", "RANKS", true,
      [](Tuning& to, const Asked& asked) { to.own_sum_ranks = number_of(asked, "ranks"); }},
-    {"inputs", "announced|staged|fetched", true,
+    {"inputs", "announced|staged|swapped|fetched", true,
      [](Tuning& to, const Asked& asked) {
-       to.inputs = one_of(asked, {Inputs::announced, Inputs::staged, Inputs::fetched});
+       to.inputs =
+           one_of(asked, {Inputs::announced, Inputs::staged, Inputs::swapped, Inputs::fetched});
      }},
     {"results", "spread|own|fetched|updated", true,
      [](Tuning& to, const Asked& asked) {

@@ -11,7 +11,7 @@
 namespace tutti::collectives {
 
 const char* name_of(Inputs inputs) {
-  constexpr const char* kNames[] = {"announced", "staged", "fetched"};
+  constexpr const char* kNames[] = {"announced", "staged", "swapped", "fetched"};
   return name_in<Inputs::fetched>(kNames, inputs);
 }
 
@@ -32,12 +32,23 @@ std::string between_nodes(const Path& path) {
                          : "pieces=" + std::to_string(path.pieces);
 }
 
-bool may_take(const CallClass& call, bool can_fetch, const Path& path) {
+/// True if two ranks usually read as much of each other as they write for each other.
+bool goes_both_ways(Kind kind) {
+  return kind == Kind::allreduce || kind == Kind::reduce_scatter || kind == Kind::allgather ||
+         kind == Kind::alltoall;
+}
+
+bool may_take(const CallClass& call, int ranks, bool can_fetch, const Path& path) {
   if (path.inputs == Inputs::announced) {
     return path.results == Results::own && call.size < std::bit_width(kInlineInNode) - 1;
   }
   const bool all_shared = call.inputs == Location::shared;
   if (path.inputs == Inputs::fetched && (!can_fetch || all_shared)) return false;
+  if (path.inputs == Inputs::swapped) {
+    const bool is_pair = ranks == 2 && !all_shared && goes_both_ways(call.kind);
+    return is_pair && path.results == Results::own &&
+           (call.apart || !reads_where_they_are(path, call));
+  }
   switch (path.results) {
     case Results::spread:
       return true;
@@ -78,13 +89,14 @@ std::string to_string(const LearntPath& learnt) {
          margin;
 }
 
-std::vector<Path> possible_paths(const CallClass& call, bool can_fetch) {
+std::vector<Path> possible_paths(const CallClass& call, int ranks, bool can_fetch) {
   std::vector<Path> paths;
-  for (const Inputs inputs : {Inputs::announced, Inputs::fetched, Inputs::staged}) {
+  for (const Inputs inputs :
+       {Inputs::announced, Inputs::swapped, Inputs::fetched, Inputs::staged}) {
     for (const Results results :
          {Results::fetched, Results::own, Results::updated, Results::spread}) {
       const Path path{.inputs = inputs, .results = results};
-      if (may_take(call, can_fetch, path)) paths.push_back(path);
+      if (may_take(call, ranks, can_fetch, path)) paths.push_back(path);
     }
   }
   return paths;
@@ -97,7 +109,7 @@ bool reads_where_they_are(const Path& path, const CallClass& call) {
 
 bool uses_slots(const Path& path, const CallClass& call) {
   if (path.inputs == Inputs::announced) return false;
-  const bool stages = call.inputs != Location::shared && path.inputs == Inputs::staged;
+  const bool stages = call.inputs != Location::shared && is_staged(path.inputs);
   return stages || (path.results == Results::spread && !call.in_place);
 }
 

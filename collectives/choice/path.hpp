@@ -17,6 +17,7 @@ namespace tutti::collectives {
 enum class Inputs : std::uint8_t {
   announced,  ///< in the announcements, see reduce_inline()
   staged,     ///< from stage slots, to which their owner copies them chunk by chunk
+  swapped,    ///< the same, by two ranks: each writes next the slots that it has read last
   fetched     ///< through the kernel, see PeerReader
 };
 
@@ -104,13 +105,18 @@ std::string to_string(const LearntPath& learnt);
 /// True for paths through a node, the only ones that a tuning file can have.
 [[nodiscard]] inline bool is_in_node(const LearntPath& known) { return !known.call.between_nodes; }
 
-/// Returns the pairs of inputs and results that a call of this class may take on a node of several
-/// ranks, with cached writes. Small calls may be announced. `can_fetch`: the ranks of the node can
-/// read each other's memory through the kernel.
-std::vector<Path> possible_paths(const CallClass& call, bool can_fetch);
+/// Returns the pairs of inputs and results that a call of this class may take on a node of `ranks`
+/// ranks, more than one, with cached writes. Small calls may be announced. `can_fetch`: the ranks
+/// of the node can read each other's memory through the kernel.
+std::vector<Path> possible_paths(const CallClass& call, int ranks, bool can_fetch);
 
 /// True if ranks read the inputs of others where they lie, so that these must not change meanwhile.
 bool reads_where_they_are(const Path& path, const CallClass& call);
+
+/// True if inputs that peers cannot read are copied to slots first.
+[[nodiscard]] inline bool is_staged(Inputs inputs) {
+  return inputs == Inputs::staged || inputs == Inputs::swapped;
+}
 
 /// True if a call by this path writes scratch slots.
 bool uses_slots(const Path& path, const CallClass& call);

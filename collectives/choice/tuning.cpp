@@ -253,6 +253,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
         std::min(tuning.chunk_bytes * static_cast<std::size_t>(tuning.threads), kLargestSlot);
   }
   tuning.ring_bytes = usual_ring(caches, local, settings);
+  tuning.swaps_slots = nodes == 1 && local == 2;
   tuning.ring_chunk_bytes = kRingChunk;
   tuning.chain_bytes = kChain;
   tuning.exchange =
@@ -289,7 +290,7 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
   } else if (ranks_of_node <= own_sum_ranks && call.inputs == Location::ordinary) {
     first.results = Results::own;
   }
-  const auto possible = possible_paths(call, can_fetch);
+  const auto possible = possible_paths(call, ranks_of_node, can_fetch);
   const auto fits = [&](const Path& path) {
     return path.inputs == inputs.value_or(first.inputs) &&
            path.results == results.value_or(first.results);
@@ -301,7 +302,7 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
 }
 
 void Tuning::choose_writes(Path& path, std::size_t bytes, int ranks_of_node) const {
-  path.slots = slot_writes(bytes);
+  path.slots = path.inputs == Inputs::swapped ? WritePolicy::cached : slot_writes(bytes);
   path.outputs = output_writes(bytes, ranks_of_node);
   if (path.results != Results::updated) return;
   path.outputs = bytes < streamed_update_bytes ? WritePolicy::cached : WritePolicy::streaming;
@@ -326,6 +327,9 @@ WritePolicy Tuning::slot_writes(std::size_t bytes) const {
 /// Writes past the caches use full chunks, and so do calls in which the threads of a rank work
 /// together.
 std::size_t Tuning::staged_bytes(const Path& path, std::size_t bytes) const {
+  if (path.inputs == Inputs::swapped) {
+    return std::min({ring_chunk_bytes, chunk_bytes, SlotRing::kMostSwapped});
+  }
   const bool is_split = threads > 1 && bytes >= kSplitBytes;
   if (path.slots == WritePolicy::streaming || is_split) return chunk_bytes;
   const std::size_t least = std::max(ring_chunk_bytes, in_lines(bytes / kMostRingChunks));

@@ -59,6 +59,8 @@ struct Tuning {
   std::size_t chunk_bytes;  ///< bytes that a node reduces at a time, unless in place
   /// Length of a rank's ring of slots, see SlotRing: more than a core's own cache holds.
   std::size_t ring_bytes;
+  /// Two ranks have other slots behind these rings, which they swap.
+  bool swaps_slots;
   /// Bytes that a rank stages at a time through its caches, if each sums for itself.
   std::size_t ring_chunk_bytes;
   /// Outputs are written past the caches if the inputs and outputs of all ranks of the node

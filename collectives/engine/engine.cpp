@@ -84,7 +84,7 @@ void Engine::start(const Operation& operation) {
   call_.begin(begun);
   announced_at_ = is_one_node_ ? ticks() : time_between_nodes(waiter_);
   const bool moves_in_node = call_.route() == Route::by_path && is_one_node_;
-  call_.announcement().announce(moves_in_node && stage_first(call_, planned_, tuning_));
+  call_.announcement().announce(moves_in_node ? stage_first(call_, planned_, tuning_) : 0);
 }
 
 /// Does everything that may fail on this rank alone, before the sequence number is drawn. After an

@@ -103,13 +103,12 @@ CallClass Announcement::own_class() const {
   return class_of(flags, (flags & kConsumed) != 0);
 }
 
-void Announcement::announce(bool first_staged) noexcept {
+void Announcement::announce(std::uint32_t first_staged) noexcept {
   if (call_.route == Route::tiny || call_.route == Route::small) {
     fill_payload();
     return publish(kPayload);
   }
-  std::uint32_t flags = memory_flags();
-  if (first_staged) flags |= kFirstStaged;
+  std::uint32_t flags = memory_flags() | first_staged;
   if (is_carried(call_.route)) {
     flags |= kPayload;
     fill_payload();

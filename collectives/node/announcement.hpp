@@ -43,8 +43,8 @@ class Announcement {
 
   /// Tells the node that this rank has called, and where its data lies. Includes the inputs, if the
   /// route says so.
-  /// `first_staged`: stage_first() returned true.
-  void announce(bool first_staged = false) noexcept;
+  /// `first_staged`: what stage_first() returned.
+  void announce(std::uint32_t first_staged = 0) noexcept;
   /// Tells the node that this rank's call is invalid.
   void announce_refusal() noexcept;
   /// True if all ranks of the node announce within the time that most waits take, all of them
@@ -80,10 +80,10 @@ class Announcement {
   [[nodiscard]] bool inputs_shared() const { return (common_flags_ & kInputsShared) != 0; }
   /// True if the inputs of all ranks of the node travel in the announcements.
   [[nodiscard]] bool is_inline() const { return (common_flags_ & kPayload) != 0; }
-  /// True if all ranks of the node had staged their first chunks when they announced the call, and
-  /// the results go to consumers on all of them, or on none.
-  [[nodiscard]] bool first_staged() const {
-    return (common_flags_ & kFirstStaged) != 0 &&
+  /// True if all ranks of the node had staged their first chunks for such inputs when they
+  /// announced the call, and the results go to consumers on all of them, or on none.
+  [[nodiscard]] bool first_staged(Inputs inputs) const {
+    return (common_flags_ & (inputs == Inputs::swapped ? kFirstSwapped : kFirstStaged)) != 0 &&
            (common_flags_ & kConsumed) == (any_flags_ & kConsumed);
   }
   /// True if all ranks of the node may write all outputs of each other.

@@ -78,8 +78,10 @@ void Call::make_ring() {
   ControlBlock& control = context_.memory.control();
   if (control.ring != 0) return;
   const std::size_t bytes = context_.tuning.ring_bytes;
-  std::byte* const ring = allocate_shared_(bytes);
+  const std::size_t swapped = context_.tuning.swaps_slots ? SlotRing::kSwapped : 0;
+  std::byte* const ring = allocate_shared_(bytes + swapped);
   if (context_.memory.size() > 1) std::memset(ring, 0, std::min(bytes, SlotRing::kMostPrepared));
+  std::memset(ring + bytes, 0, swapped);
   control.ring = context_.memory.offset_of(ring);
   control.ring_bytes = bytes;
 }

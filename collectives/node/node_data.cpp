@@ -211,7 +211,7 @@ void NodeData::make_room_for_sums() {
 
 void NodeData::stage(Range chunk, std::size_t slot, WritePolicy stores, bool for_others) const {
   call_.turn_to(Activity::copy_in);
-  std::byte* const mine = slot_of(call_.memory.local_rank, slot);
+  std::byte* const mine = own_slot(slot);
   call_.layout.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const Segment& own = call_.segment(part);
     if (!call_.is_source(own) || call_.memory.is_mapped(call_.memory.offset_of(own.input))) return;
@@ -350,7 +350,7 @@ void NodeData::spread_to_all(Range range, const std::byte* buffer, Range chunk, 
 
 void NodeData::deliver(Range chunk, std::size_t slot, WritePolicy stores) const {
   call_.turn_to(call_.operation->consumer == nullptr ? Activity::copy_out : Activity::update);
-  const std::byte* const mine = slot_of(call_.memory.local_rank, slot);
+  const std::byte* const mine = own_slot(slot);
   call_.layout.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const std::byte* from = mine + call_.layout.slot_offset(part, chunk);
     reduce_part_to_self(part, call_.to_output(part.segment), std::span(&from, 1), nullptr, stores);

@@ -30,8 +30,8 @@ struct Sources {
   std::size_t result_slot = 0;  ///< slot for the chunk's results, if not in place
 };
 
-/// The data of the current call on all ranks of the node. A `slot` is an offset in the ring of
-/// slots(), of a staged chunk or of its results.
+/// The data of the current call on all ranks of the node. A `slot` is one that a SlotRing has given
+/// out, of a staged chunk or of its results.
 ///
 /// A chunk moves as follows; a step is skipped if the data is already in the right memory:
 ///   input --stage--> own slot --reduce_to_all--> every rank's slot for results --deliver--> output
@@ -44,6 +44,16 @@ class NodeData {
   [[nodiscard]] SlotRing& slots() {
     if (!has_slots()) slots_.agree_on_length(call_.memory);
     return slots_;
+  }
+  /// Returns the ring of such inputs, under the same condition.
+  [[nodiscard]] SlotRing& slots_for(Inputs inputs) {
+    if (inputs != Inputs::swapped) return slots();
+    if (swapped_.length() == 0) swapped_ = SlotRing::swapped_behind(slots(), call_.memory);
+    return swapped_;
+  }
+  /// Returns this rank's memory of a slot.
+  [[nodiscard]] std::byte* own_slot(std::size_t slot) const {
+    return slot_of(call_.memory.local_rank, slot);
   }
   /// True once ranks have used slots. Before that, their length is not known.
   [[nodiscard]] bool has_slots() const { return slots_.length() != 0; }
@@ -115,9 +125,11 @@ class NodeData {
   void deliver_own(Range range, const std::byte* buffer) const;
 
  private:
+  /// Returns a local rank's memory of a slot.
   [[nodiscard]] std::byte* slot_of(int peer, std::size_t slot) const {
-    const Peer& other = call_.memory.peers[static_cast<std::size_t>(peer)];
-    return other.arena + other.control().ring + slot;
+    const auto owner = static_cast<std::size_t>(SlotRing::is_of_other(slot) ? 1 - peer : peer);
+    const Peer& other = call_.memory.peers[owner];
+    return other.arena + other.control().ring + SlotRing::offset_of(slot);
   }
   void copy_part(std::size_t index, std::size_t first, std::size_t count, WritePolicy stores);
   [[nodiscard]] bool is_fetched(const Segment& segment, std::size_t index, int peer) const;
@@ -145,6 +157,7 @@ class NodeData {
   const Announcement& announcement_;
   const SharedUpdates& updates_;
   SlotRing slots_;
+  SlotRing swapped_;  ///< behind slots_, on a node of two ranks
   BlockStreams streams_;
   std::unique_ptr<std::byte[]> sums_;  ///< sums of a chunk for a consumer; null until needed
   std::size_t fetch_bytes_ = 0;

@@ -16,6 +16,8 @@
 // each rank sums all chunks for itself, and needs no result slots. Then it stages ahead: where it
 // would wait for a peer, it copies later chunks.
 //
+// Two ranks may swap the slots: each writes next what it has read last, see SlotRing.
+//
 // Fetched, where ranks can read each other's memory through the kernel: instead of the owner
 // copying an input to a slot and the others reading it there, the others copy a piece of the input
 // into their own cache and sum it there. Results can travel in the same way: each rank sums its
@@ -28,10 +30,12 @@
 // Cost per rank of n bytes on P ranks: bytes read + written, and the number of waits:
 //   direct                        n + n                  2
 //   staged, spread                n + n, and 4n          2 per chunk (n in and out of each slot)
-//   staged, own                   P n + n, and 2n        at most 1 per chunk, only if one is
-//   missing fetched, spread               n + n, and 2n + 2n     1 per piece fetched, own P n + n,
-//   and 2(P-1)n   1 fetched, own, one source each n + n                  1 fetched, and results
-//   fetched  n + n/P, and 4n(P-1)/P 2 updated, arrays of s bytes    n + s/P + s            1
+//   staged or swapped, own        P n + n, and 2n        1 per chunk, only if one is missing
+//   fetched, spread               n + n, and 2n + 2n     1 per piece
+//   fetched, own                  P n + n, and 2(P-1)n   1
+//   fetched, own, one source each n + n                  1
+//   fetched, and results fetched  n + n/P, and 4n(P-1)/P 2
+//   updated, arrays of s bytes    n + s/P + s            1
 // The 2s bytes that an update reads and writes are extra in all paths but the last. Which path is
 // the fastest depends on the machine, the size and the number of ranks, see Learner.
 //
@@ -169,13 +173,13 @@ void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
 /// True if a call by this path can begin with a chunk that is staged before it is announced: what
 /// ranks plan for must be what they all have in their slots.
 bool may_begin_staged(const Path& path) {
-  return path.inputs == Inputs::staged && path.slots == WritePolicy::cached &&
+  return is_staged(path.inputs) && path.slots == WritePolicy::cached &&
          path.results == Results::own;
 }
 
 /// True if all ranks have done so.
 bool begins_staged(const Call& call, const Path& path, std::size_t chunks) {
-  return chunks > 0 && call.announcement().first_staged() && may_begin_staged(path);
+  return chunks > 0 && call.announcement().first_staged(path.inputs) && may_begin_staged(path);
 }
 
 /// Those of a call whose blocks each rank copies for itself, through slots; else null. The same on
@@ -270,13 +274,10 @@ void keep_blocks(Call& call, const Path& path, const StagedCall& staged, std::si
 /// takes nothing, so that it is done before the others, else while it waits for that call.
 void ask_for_next(Call& call, const Path& path, const StagedCall& staged, bool takes) {
   if (path.slots == WritePolicy::streaming || !is_giver(call)) return;
-  const SlotRing& ring = call.data().slots();
-  const std::size_t chunk = std::min(staged.chunk_bytes, staged.total);
-  const std::size_t offset = ring.next(chunk);
-  const NodeMemory& memory = call.memory();
+  SlotRing ring = call.data().slots_for(path.inputs);
+  const std::size_t slot = ring.take(std::min(staged.chunk_bytes, staged.total));
   LinesToWrite& lines = call.announcement().lines_to_write();
-  lines.expect(memory.self().arena + memory.control().ring + offset,
-               std::min(staged.total, ring.length() - offset));
+  lines.expect(call.data().own_slot(slot), std::min(staged.total, ring.length_from(slot)));
   if (!takes) lines.ask_for_all();
 }
 
@@ -288,7 +289,7 @@ void reduce_staged(Call& call, const Path& path, const Tuning& tuning) {
   const StagedCall staged(call, path, tuning, call.announcement().call_class().consumed);
   const bool takes = staged.streams != nullptr ? staged.streams->is_taker()
                                                : path.results != Results::own || is_taker(call);
-  SlotRing& to_stage = call.data().slots();
+  SlotRing& to_stage = call.data().slots_for(path.inputs);
   SlotRing to_take = to_stage;
   const std::size_t chunks = staged.num_chunks();
   const std::size_t most_ahead = to_stage.most_ahead(staged.chunk_bytes);
@@ -338,15 +339,15 @@ void reduce_in_chunks(Call& call, const Path& path, const Tuning& tuning) {
 
 }  // namespace
 
-bool stage_first(Call& call, const Path& planned, const Tuning& tuning) {
-  if (!is_giver(call)) return true;
-  if (!may_begin_staged(planned) || !call.data().has_slots()) return false;
+std::uint32_t stage_first(Call& call, const Path& planned, const Tuning& tuning) {
+  if (!is_giver(call)) return kFirstStaged | kFirstSwapped;
+  if (!may_begin_staged(planned) || !call.data().has_slots()) return 0;
   const StagedCall staged(call, planned, tuning, call.operation().consumer != nullptr);
-  SlotRing ring = call.data().slots();  // which goes on once all have agreed
-  if (staged.num_chunks() == 0 || !ring.may_be_early(staged.chunk_bytes)) return false;
+  SlotRing ring = call.data().slots_for(planned.inputs);  // which goes on once all have agreed
+  if (staged.num_chunks() == 0 || !ring.may_be_early(staged.chunk_bytes)) return 0;
   const Range first = staged.chunk(0);
   stage_chunk(call, planned, staged, first, ring.take(first.size()));
-  return true;
+  return planned.inputs == Inputs::swapped ? kFirstSwapped : kFirstStaged;
 }
 
 void reduce_in_node(Call& call, const Path& path, const Tuning& tuning) {

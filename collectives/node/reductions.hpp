@@ -15,8 +15,8 @@ void reduce_alone(Call& call, const Tuning& tuning);
 void reduce_in_node(Call& call, const Path& path, const Tuning& tuning);
 
 /// Before the announcement of a call that will take this path, if all ranks plan it: stages its
-/// first chunk, where that is how the path begins. False if it is not; true if there is nothing to
-/// stage. Does not throw.
-bool stage_first(Call& call, const Path& planned, const Tuning& tuning);
+/// first chunk, where that is how the path begins. Returns the AnnounceFlags that say so: none if
+/// it is not, and all of them if there is nothing to stage. Does not throw.
+std::uint32_t stage_first(Call& call, const Path& planned, const Tuning& tuning);
 
 }  // namespace tutti::collectives

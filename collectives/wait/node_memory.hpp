@@ -115,6 +115,7 @@ enum AnnounceFlags : std::uint16_t {
   kConsumed = 128,       ///< the results are passed to a consumer
   kSharesUpdates = 256,  ///< peers may also update for that consumer; the arrays are in the payload
   kFirstStaged = 512,    ///< the call's first chunk is in the rank's ring, or it stages nothing
+  kFirstSwapped = 1024,  ///< the same of the slots that two ranks swap
 };
 /// The upper bits of the flags have the slot of the payload, whether there is one or not.
 inline constexpr int kPayloadSlotShift = 14;

@@ -35,4 +35,15 @@ void SlotRing::agree_on_length(const NodeMemory& memory) {
   for (const Peer& peer : memory.peers) map_pages(peer.arena + peer.control().ring, least);
 }
 
+SlotRing SlotRing::swapped_behind(const SlotRing& ring, const NodeMemory& memory) {
+  SlotRing swapped;
+  swapped.bytes_ = kSwapped;
+  swapped.first_ = ring.length();
+  swapped.is_swapped_ = true;
+  for (const Peer& peer : memory.peers) {
+    map_pages(peer.arena + peer.control().ring + swapped.first_, kSwapped);
+  }
+  return swapped;
+}
+
 }  // namespace tutti::collectives

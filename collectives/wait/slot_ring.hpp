@@ -8,6 +8,12 @@
 // A line that another core has just read lies in that core's own cache, and a write has to fetch it
 // from there. So each call takes the next slots of a ring that is larger than such a cache: by the
 // time a line is written again, it has moved to the cache that all cores share.
+//
+// Two ranks can do without that: behind these rings they have a pair of small ones, which they swap
+// each time that they are full. A rank then writes the lines that it has read last:
+//
+//   behind the ring of rank 0   | written by 0, read by 1 |    then    | written by 1, read by 0 |
+//   behind the ring of rank 1   | written by 1, read by 0 |    then    | written by 0, read by 1 |
 #pragma once
 
 #include <algorithm>
@@ -29,6 +35,10 @@ namespace tutti::collectives {
 ///   every chunk, a rank that writes chunk k + 2 has seen the signals of chunk k + 1, which follow
 ///   every rank's last use of chunk k. So only the last kLive slots are in use.
 /// - A call that stages ahead does not exceed most_ahead().
+///
+/// A swapped slot was written last by the other rank, which is not going to read it, and read last
+/// by the rank that writes it now; before that, the other rank has read it. So a rank that stages w
+/// chunks ahead of those that it has taken, or that others have, needs a ring of w + 3 slots.
 class SlotRing {
  public:
   /// Number of slots, of any size, that may be in use at a time.
@@ -43,6 +53,13 @@ class SlotRing {
     return (kLive + 2) * in_lines(slot);
   }
 
+  /// Length of a swapped ring, which leaves a core's own cache room for inputs and outputs, and the
+  /// size of its largest slot.
+  static constexpr std::size_t kSwapped = std::size_t{256} << 10;
+  static constexpr std::size_t kMostSwapped = kSwapped / 8;
+  /// Returns the pair of rings behind these, whose length is agreed on. Maps their pages.
+  static SlotRing swapped_behind(const SlotRing& ring, const NodeMemory& memory);
+
   void set_length(std::size_t bytes) { bytes_ = bytes; }
   /// Sets the smallest length that any rank of the node has chosen. Ranks choose a length by the
   /// caches of the cores that they run on, which may differ. Also maps the first kMostPrepared
@@ -55,16 +72,25 @@ class SlotRing {
   /// call. Other ranks may still read slots of the previous call, which take up to seven eighths of
   /// the ring, and the end of the ring may be too short for this slot.
   [[nodiscard]] bool may_be_early(std::size_t bytes) const {
-    return in_lines(bytes) <= bytes_ / 16;
+    return in_lines(bytes) <= (is_swapped_ ? kMostSwapped : bytes_ / 16);
   }
-  /// Takes the next slot, of `bytes` bytes, and returns its offset.
+  /// Takes the next slot, of `bytes` bytes.
   std::size_t take(std::size_t bytes) {
-    next_ = next(bytes) + in_lines(bytes);
-    return next_ - in_lines(bytes);
+    if (next_ + in_lines(bytes) > bytes_) {
+      next_ = 0;
+      if (is_swapped_) side_ ^= kOfOther;
+    }
+    const std::size_t slot = (first_ + next_) | side_;
+    next_ += in_lines(bytes);
+    return slot;
   }
-  /// Returns the offset that take() would return.
-  [[nodiscard]] std::size_t next(std::size_t bytes) const {
-    return next_ + in_lines(bytes) > bytes_ ? 0 : next_;
+  /// Returns the distance of a slot from the first byte of the ring in front.
+  static constexpr std::size_t offset_of(std::size_t slot) { return slot & ~kOfOther; }
+  /// True if a rank's slot lies in the ring of the other one.
+  static constexpr bool is_of_other(std::size_t slot) { return (slot & kOfOther) != 0; }
+  /// Returns the number of bytes from a slot to the end of its ring.
+  [[nodiscard]] std::size_t length_from(std::size_t slot) const {
+    return first_ + bytes_ - offset_of(slot);
   }
 
   /// Returns how many chunks a rank may have staged beyond those that it has summed, when it stages
@@ -75,6 +101,7 @@ class SlotRing {
   /// k - 2w - 2. So 2w + 2 slots may be in use. An eighth of the
   /// ring is left free, see may_be_early().
   [[nodiscard]] std::size_t most_ahead(std::size_t slot) const {
+    if (is_swapped_) return bytes_ / in_lines(slot) - 3;
     const std::size_t slots = (bytes_ - bytes_ / 8) / in_lines(slot);
     return (std::max(slots, kLive + 1) - 3) / 2;
   }
@@ -84,8 +111,13 @@ class SlotRing {
     return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
   }
 
+  static constexpr std::size_t kOfOther = ~(~std::size_t{0} >> 1);  ///< the highest bit
+
   std::size_t bytes_ = 0;
   std::size_t next_ = 0;
+  std::size_t first_ = 0;  ///< offset of the ring's first byte
+  std::size_t side_ = 0;   ///< kOfOther while each rank writes the other's ring
+  bool is_swapped_ = false;
 };
 
 }  // namespace tutti::collectives

@@ -60,9 +60,9 @@ struct TUTTI_API Settings {
   /// inline-shared=BYTES and inline-private=BYTES (data that travels inside the signals, by where
   /// it lies), streamed-slots=BYTES (scratch of calls from this size on is written past the
   /// caches), streamed-outputs=BYTES (the same for outputs of a node that are larger together),
-  /// inputs=announced|staged|fetched and results=spread|own|fetched|updated (how large calls move
-  /// data in a node: collectives/choice/README.md), paths=in-turn (each call another way, for
-  /// tests), direct-outputs=BYTES (pushpull writes its outputs at once from this size on),
+  /// inputs=announced|staged|swapped|fetched and results=spread|own|fetched|updated (how large
+  /// calls move data in a node: collectives/choice/README.md), paths=in-turn (each call another
+  /// way, for tests), direct-outputs=BYTES (pushpull writes its outputs at once from this size on),
   /// own-sums=RANKS (each rank of a node of up to so many sums ordinary memory for itself),
   /// wait-group=RANKS, in-flight=CHUNKS, pieces=1|2|4|8 (in a message between nodes), chain=BYTES
   /// (broadcasts of this size go from node to node), halved=BYTES (sums of up to this size go by

@@ -44,8 +44,10 @@ using Consumed = std::pair<bool, bool>;
 constexpr std::array<Named<Consumed>, 3> kConsumed = {
     {{"no", {false, false}}, {"yes", {true, false}}, {"shared", {true, true}}}};
 constexpr std::array<Named<bool>, 2> kAnswers = {{{"no", false}, {"yes", true}}};
-constexpr std::array<Named<Inputs>, 3> kInputs = {
-    {{"announced", Inputs::announced}, {"staged", Inputs::staged}, {"fetched", Inputs::fetched}}};
+constexpr std::array<Named<Inputs>, 4> kInputs = {{{"announced", Inputs::announced},
+                                                   {"staged", Inputs::staged},
+                                                   {"swapped", Inputs::swapped},
+                                                   {"fetched", Inputs::fetched}}};
 constexpr std::array<Named<Results>, 4> kResults = {{{"spread", Results::spread},
                                                      {"own", Results::own},
                                                      {"fetched", Results::fetched},

@@ -421,13 +421,14 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
   const auto refused = [](const std::string& algorithms, const std::vector<int>& nodes = {2}) {
     return refusal_of(nodes, with(algorithms));
   };
-  CHECK(refused("rings=1") ==
-        "TUTTI_ALGORITHMS: 'rings=1': expected inline-shared=BYTES, inline-private=BYTES, "
-        "streamed-slots=BYTES, streamed-outputs=BYTES, direct-outputs=BYTES, ring=BYTES, "
-        "ring-chunk=BYTES, own-sums=RANKS, "
-        "inputs=announced|staged|fetched, results=spread|own|fetched|updated, paths=in-turn, "
-        "wait-group=RANKS, in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, halved=BYTES, "
-        "handshakes=direct|doubling or exchange=direct|halving|mpi, separated by commas");
+  CHECK(
+      refused("rings=1") ==
+      "TUTTI_ALGORITHMS: 'rings=1': expected inline-shared=BYTES, inline-private=BYTES, "
+      "streamed-slots=BYTES, streamed-outputs=BYTES, direct-outputs=BYTES, ring=BYTES, "
+      "ring-chunk=BYTES, own-sums=RANKS, "
+      "inputs=announced|staged|swapped|fetched, results=spread|own|fetched|updated, paths=in-turn, "
+      "wait-group=RANKS, in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, halved=BYTES, "
+      "handshakes=direct|doubling or exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
   CHECK(refused("handshakes") ==

@@ -96,7 +96,7 @@ TEST_CASE("the static choice is tried with other writes of its slots, whatever e
   const WritePolicy usual = tuning.slot_writes(kBytes);
   Learner learner(tuning, 2, true);
   const Job job = make_calls(learner, 400, [&](const Path& path) -> std::uint32_t {
-    if (path.inputs == Inputs::fetched) return 1000;
+    if (path.inputs != Inputs::staged) return 1000;
     return path.slots == usual ? 3000 : 500;
   });
   CHECK(job.paths.front().slots == usual);
@@ -357,15 +357,16 @@ TEST_CASE("in turn, every path is taken") {
   const Job job = make_calls(learner, 60, fetched_takes(1, 1000));
   std::set<std::string> seen;
   for (const Path& path : job.paths) seen.insert(to_string(path));
-  CHECK(seen.size() == 4 * possible_paths(ordinary(), true).size());
+  CHECK(seen.size() == 4 * possible_paths(ordinary(), 3, true).size());
 }
 
 // --- the paths that a call may take --------------------------------------------------------------
 
 namespace {
 
-bool may(const CallClass& call, Inputs inputs, Results results, bool can_fetch = true) {
-  const auto paths = possible_paths(call, can_fetch);
+bool may(const CallClass& call, Inputs inputs, Results results, bool can_fetch = true,
+         int ranks = 2) {
+  const auto paths = possible_paths(call, ranks, can_fetch);
   return std::find(paths.begin(), paths.end(), Path{.inputs = inputs, .results = results}) !=
          paths.end();
 }
@@ -423,6 +424,33 @@ TEST_CASE("without leave of the kernel nothing is fetched") {
        {Results::spread, Results::own, Results::fetched, Results::updated}) {
     CHECK_FALSE(may(ordinary(), Inputs::fetched, results, /*can_fetch=*/false));
   }
+}
+
+TEST_CASE("slots are swapped by two ranks, each of which sums for itself") {
+  for (const Results results :
+       {Results::spread, Results::own, Results::fetched, Results::updated}) {
+    CallClass call = ordinary();
+    call.consumed = call.shares_updates = results == Results::updated;
+    for (const bool can_fetch : {false, true}) {
+      CHECK(may(call, Inputs::swapped, results, can_fetch) == (results == Results::own));
+      CHECK_FALSE(may(call, Inputs::swapped, results, can_fetch, 3));
+    }
+    call.inputs = Location::shared;
+    CHECK_FALSE(may(call, Inputs::swapped, results));
+  }
+  for (const Kind kind : {Kind::broadcast, Kind::reduce, Kind::reduce_scatter, Kind::allgather,
+                          Kind::gather, Kind::scatter, Kind::alltoall}) {
+    CallClass call = ordinary();
+    call.kind = kind;
+    const bool both_ways =
+        kind == Kind::reduce_scatter || kind == Kind::allgather || kind == Kind::alltoall;
+    CHECK(may(call, Inputs::swapped, Results::own) == both_ways);
+  }
+  CallClass mixed = ordinary();
+  mixed.inputs = Location::mixed;
+  CHECK(may(mixed, Inputs::swapped, Results::own));
+  mixed.apart = false;
+  CHECK_FALSE(may(mixed, Inputs::swapped, Results::own));
 }
 
 TEST_CASE("only what fits is announced") {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <doctest/doctest.h>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -71,11 +72,13 @@ bool disagrees(Communicator& comm) {
 
 constexpr std::size_t kChunk = 4096;
 
-void check_sums(int ranks, const std::string& algorithms) {
+constexpr std::size_t kCounts[] = {30011, 1500, 9001, 3000, 16384, 2500, 20000};
+
+void check_sums(int ranks, const std::string& algorithms,
+                std::span<const std::size_t> counts = kCounts) {
   CAPTURE(ranks);
   CAPTURE(algorithms);
-  constexpr std::size_t kCounts[] = {30011, 1500, 9001, 3000, 16384, 2500, 20000};
-  const auto all = test::summands_of(ranks, kCounts);
+  const auto all = test::summands_of(ranks, counts);
   Settings settings;
   settings.chunk_bytes = kChunk;
   settings.timeout = std::chrono::seconds(60);
@@ -174,6 +177,36 @@ TEST_CASE("slots of any sizes do not meet the last three before them") {
   }
 }
 
+TEST_CASE("a swapped slot is written by the rank that has read it last") {
+  std::vector<std::byte> arena(2 * SlotRing::kSwapped);
+  ControlBlock control;
+  NodeMemory memory;
+  memory.peers = {{arena.data(), &control}};
+  SlotRing main;
+  main.set_length(SlotRing::kSwapped);
+  SlotRing ring = SlotRing::swapped_behind(main, memory);
+  CHECK(ring.most_ahead(SlotRing::kMostSwapped) == 5);
+  CHECK(ring.may_be_early(SlotRing::kMostSwapped));
+  CHECK_FALSE(ring.may_be_early(SlotRing::kMostSwapped + 1));
+  std::size_t end = 0;
+  std::size_t laps = 0;
+  unsigned random = 1;
+  for (int i = 0; i < 2000; ++i) {
+    random = random * 1664525u + 1013904223u;
+    const std::size_t bytes = i % 7 == 0 ? SlotRing::kMostSwapped : random % kChunk + 1;
+    const std::size_t slot = ring.take(bytes);
+    const std::size_t begin = SlotRing::offset_of(slot);
+    if (begin < end) ++laps;
+    end = begin + bytes;
+    CHECK(begin % kLineBytes == 0);
+    CHECK(begin >= main.length());
+    CHECK(end <= main.length() + SlotRing::kSwapped);
+    CHECK(SlotRing::is_of_other(slot) == (laps % 2 == 1));
+    CHECK(ring.length_from(slot) == main.length() + SlotRing::kSwapped - begin);
+  }
+  CHECK(laps > 20);
+}
+
 TEST_CASE("a rank stages as far ahead as the ring has room") {
   SlotRing ring;
   ring.set_length(SlotRing::least_bytes(kChunk));
@@ -215,23 +248,40 @@ TEST_CASE("slots are written again when all ranks have read them, however late t
   }
 }
 
+TEST_CASE("slots are swapped again and again, however late the ranks are") {
+  // The first is more than the rings hold, the next ones end at different places in them.
+  constexpr std::size_t kSizes[] = {200003, 30011, 1500, 25000, 70001, 3000, 16384};
+  for (const char* ring : {"ring-chunk=4K", "ring=1,ring-chunk=832"}) {
+    check_sums(2, std::string("inputs=swapped,results=own,") + ring, kSizes);
+  }
+}
+
+namespace {
+
+void check_blocks(int ranks, const std::string& algorithms, int rounds) {
+  CAPTURE(ranks);
+  CAPTURE(algorithms);
+  Settings settings;
+  settings.chunk_bytes = kChunk;
+  settings.timeout = std::chrono::seconds(60);
+  settings.algorithms = algorithms;
+  std::atomic<int> wrong{0};
+  const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
+    for (int call = 0; call < rounds; ++call) {
+      for (const auto& blocks : patterns(ranks)) wrong += move_blocks(comm, call, blocks);
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
 TEST_CASE("blocks move through rings that come round in every call") {
   for (const int ranks : {2, 3, 5}) {
-    CAPTURE(ranks);
     for (const char* ring : {"ring=1", "ring=70K", "ring=4M"}) {
-      CAPTURE(ring);
-      Settings settings;
-      settings.chunk_bytes = kChunk;
-      settings.timeout = std::chrono::seconds(60);
-      settings.algorithms = std::string("inputs=staged,results=own,ring-chunk=4K,") + ring;
-      std::atomic<int> wrong{0};
-      const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
-        for (int call = 0; call < 6; ++call) {
-          for (const auto& blocks : patterns(ranks)) wrong += move_blocks(comm, call, blocks);
-        }
-      });
-      CHECK(test::all_returned(outcomes));
-      CHECK(wrong == 0);
+      check_blocks(ranks, std::string("inputs=staged,results=own,ring-chunk=4K,") + ring, 6);
     }
   }
+  check_blocks(2, "inputs=swapped,results=own,ring-chunk=4K", 24);
 }

@@ -51,7 +51,8 @@ TEST_CASE("the rows of a tuning file are those that were written") {
   for (const Kind kind : {Kind::allreduce, Kind::broadcast, Kind::reduce, Kind::reduce_scatter,
                           Kind::allgather, Kind::gather, Kind::scatter, Kind::alltoall}) {
     for (const Location where : {Location::shared, Location::ordinary, Location::mixed}) {
-      for (const Inputs inputs : {Inputs::announced, Inputs::staged, Inputs::fetched}) {
+      for (const Inputs inputs :
+           {Inputs::announced, Inputs::staged, Inputs::swapped, Inputs::fetched}) {
         for (const Results results :
              {Results::spread, Results::own, Results::fetched, Results::updated}) {
           const bool flag = rows.size() % 2 == 0;
@@ -103,7 +104,7 @@ TEST_CASE("each mistake in a row of a tuning file is named with its line") {
   CHECK(refuses("apart=yes", "ranks=2", "'ranks=2': expected every name once"));
   CHECK(refuses(" apart=yes", "", "'a row': expected also apart=..."));
   CHECK(refuses("inputs=fetched", "inputs=Fetched",
-                "'inputs=Fetched': expected one of announced, staged, fetched"));
+                "'inputs=Fetched': expected one of announced, staged, swapped, fetched"));
   CHECK(refuses("kind=allreduce", "kind=gatherall",
                 "'kind=gatherall': expected one of allreduce, broadcast, reduce, reduce_scatter, "
                 "allgather, gather, scatter, alltoall"));
