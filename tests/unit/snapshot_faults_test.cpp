@@ -4,7 +4,8 @@
 // The same with four ranks on two nodes, one of which ends before the others do, at any message or
 // call that changes files.
 //
-// Environment: TEST_SCHEDULES, how many jobs are killed; TEST_STRIDE, which bytes are changed.
+// Environment: TEST_SCHEDULES, how many jobs are killed; TEST_SEED, at which moments; TEST_STRIDE,
+// which bytes are changed.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -97,6 +98,11 @@ constexpr std::int64_t kElements = 3000;
 int number_from(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
   return text == nullptr ? otherwise : std::atoi(text);
+}
+
+/// Of the moments at which jobs are killed.
+std::mt19937::result_type seed() {
+  return static_cast<std::mt19937::result_type>(number_from("TEST_SEED", 20261128));
 }
 
 tutti::Settings snapshot_settings(const fs::path& folder) {
@@ -274,7 +280,7 @@ void copy_all(const fs::path& from, const fs::path& to) {
 // Sanitizers and emulators trace the process themselves.
 TEST_CASE("whatever call a job is killed at, the next one goes on from what was reported" *
           doctest::skip(test::is_sanitized())) {
-  std::mt19937 random(20261128);
+  std::mt19937 random(seed());
   const int schedules = number_from("TEST_SCHEDULES", 60);
   for (int schedule = 0; schedule < schedules; ++schedule) {
     CAPTURE(schedule);
@@ -314,7 +320,7 @@ void lose_memory(const fs::path& memory, std::mt19937::result_type node) {
 // Where memory is lost, it is that of one node, once: what it had is on the other.
 TEST_CASE("whatever call one rank of two nodes ends at, all go on from what was reported" *
           doctest::skip(test::is_sanitized())) {
-  std::mt19937 random(20261129);
+  std::mt19937 random(seed() + 1);
   const int schedules = number_from("TEST_SCHEDULES", 60) / 6;  // each takes longer
   constexpr int kNever = std::numeric_limits<int>::max();
   constexpr std::chrono::microseconds kAtOnce{0};
