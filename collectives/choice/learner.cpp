@@ -20,8 +20,11 @@ constexpr double kMostExcess = 0.05;
 // Expected cost of each call of a trial, as a multiple of the time of a call.
 constexpr double kExpectedExcess = 0.25;
 constexpr int kCallsOfTrial = 2;
-// More calls are made until rings that come round have done so once, but at most this number.
-constexpr std::size_t kMostCallsOfTrial = 32;
+// The most calls that a trial makes before those that count.
+constexpr std::size_t kMostCallsBefore = 64;
+// A trial ends early after so many calls that took this much longer than the best path.
+constexpr int kSlowCalls = 3;
+constexpr double kVerySlow = 2;
 // A path is dropped after a single trial that took this much longer than the best path.
 constexpr double kHopeless = 1.3;
 // A path is also dropped if the median of kFewSamples trials is this much longer.
@@ -49,12 +52,18 @@ std::size_t bytes_of(const CallClass& call) {
   return std::size_t{1} << std::min(call.size, kMost);
 }
 
-/// Returns the number of calls of a trial. Where slots are swapped, a write finds its line in the
-/// own cache only after both rings have been written once. A rank may stage half of a call's bytes.
-int calls_of_trial(const Path& path, std::size_t bytes) {
-  if (path.inputs != Inputs::swapped) return kCallsOfTrial;
-  const std::size_t laps = 2 * SlotRing::kSwapped / (bytes / 2);
-  return static_cast<int>(std::clamp<std::size_t>(laps, kCallsOfTrial, kMostCallsOfTrial));
+/// Returns the bytes that one of two ranks stages, of data of `bytes` bytes.
+std::size_t staged_of(Kind kind, std::size_t bytes) {
+  if (kind == Kind::allreduce) return bytes;
+  return kind == Kind::alltoall ? bytes / 4 : bytes / 2;
+}
+
+/// Returns the number of calls of a trial of swapped slots: a write finds its line in the own cache
+/// once both rings have been written. Then all samples are taken at once.
+int calls_with_swapped(const CallClass& call, std::size_t bytes, std::size_t samples) {
+  const std::size_t before =
+      2 * SlotRing::kSwapped / std::max<std::size_t>(1, staged_of(call.kind, bytes));
+  return static_cast<int>(std::min(before + 1, kMostCallsBefore) + samples);
 }
 
 }  // namespace
@@ -101,12 +110,14 @@ const Path& Learner::choose(const CallClass& call, bool announced) {
   last_ = &known;
   recent_ = &known;
   last_path_ = known.trial.value_or(known.best);
-  last_counts_ = !known.trial || --known.calls_left == 0;
+  if (known.trial) --known.calls_left;
+  if (known.trial && known.slow_calls >= kSlowCalls) known.calls_left = 0;
+  last_counts_ = !known.trial || known.calls_left < known.samples_of_trial;
   if (planned && !announced) {
     last_path_ = without_announcement(known);
     last_counts_ = false;
   }
-  const bool ended = known.trial && (last_counts_ || planned != announced);
+  const bool ended = known.trial && (known.calls_left == 0 || planned != announced);
   if (ended) known.trial.reset();
   known.chosen = known.candidates[last_path_].path;
   if (!known.is_settled && !known.trial) prepare_next(known, ended);
@@ -209,23 +220,29 @@ void Learner::add_all_paths(Class& known) const {
 void Learner::begin_trial(Class& known, bool trial_ended) {
   const Candidate& best = known.candidates[known.best];
   if (known.calls < kWarmUp || best.count < kFewSamples) return;
+  bool is_done = true;
   const Candidate* next = nullptr;
   for (const Candidate& candidate : known.candidates) {
     const auto place = static_cast<std::size_t>(&candidate - known.candidates.data());
     if (candidate.dropped || candidate.is_known() || place == known.best) continue;
     if (trial_ended && place == last_path_) continue;
+    is_done = false;
+    const double cost = kExpectedExcess * calls_of_trial(known, candidate) * best.median();
+    const bool affordable = known.excess + cost <= kMostExcess * known.time;
+    if (!affordable && !tuning_.learns_at_once) continue;
     if (next == nullptr || candidate.count < next->count) next = &candidate;
   }
-  if (next == nullptr) {
-    if (!trial_ended) settle_if_done(known);
-    return;
-  }
-  const int calls = calls_of_trial(next->path, known.bytes);
-  const double cost = kExpectedExcess * calls * best.median();
-  const bool affordable = known.excess + cost <= kMostExcess * known.time;
-  if (!affordable && !tuning_.learns_at_once) return;
+  if (is_done && !trial_ended) settle_if_done(known);
+  if (next == nullptr) return;
   known.trial = static_cast<std::size_t>(next - known.candidates.data());
-  known.calls_left = calls;
+  known.calls_left = calls_of_trial(known, *next);
+  known.samples_of_trial = next->path.inputs == Inputs::swapped ? static_cast<int>(kSamples) : 1;
+  known.slow_calls = 0;
+}
+
+int Learner::calls_of_trial(const Class& known, const Candidate& candidate) {
+  if (candidate.path.inputs != Inputs::swapped) return kCallsOfTrial;
+  return calls_with_swapped(known.call, known.bytes, kSamples);
 }
 
 void Learner::observe(std::uint32_t time) {
@@ -245,6 +262,7 @@ void Learner::learn(Class& known, std::uint32_t time) {
   Candidate& candidate = known.candidates[last_path_];
   const Candidate& best = known.candidates[known.best];
   if (&candidate != &best) known.excess += std::max(0.0, 1.0 * time - best.median());
+  if (&candidate != &best && time > kVerySlow * best.median()) ++known.slow_calls;
   if (!last_counts_) return;
   candidate.add(time);
   if (&candidate != &best) judge(known, candidate);

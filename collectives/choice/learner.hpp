@@ -25,10 +25,11 @@ namespace tutti::collectives {
 /// began until its last rank ended, computed from what the ranks report in the announcements of the
 /// next call. Nodes exchange the longest of their times in their handshakes.
 ///
-/// A class begins with the static choice. A trial consists of two calls by another path, or of as
-/// many as rings of swapped slots take to come round. Only the last one counts, because the first
-/// finds the caches as the old path has left them. A trial is
-/// made only while the total cost of all trials, compared with the best known path, is below a
+/// A class begins with the static choice. A trial consists of two calls by another path. Only the
+/// second one counts, because the first finds the caches as the old path has left them. With
+/// swapped slots there is one long trial, of which the last calls count: before them, both rings
+/// are written once, or as much of them as many calls write. It ends early if it is slow. A trial
+/// is made only while the total cost of all trials, compared with the best known path, is below a
 /// twentieth of the time of all calls of the class. A path that took much longer is dropped after
 /// one trial. Once every path has been dropped or measured often enough, variants of the best one's
 /// writes are tried, and the class is settled. From then on a call costs one look-up. If the calls
@@ -80,6 +81,8 @@ class Learner {
     Path chosen{};  ///< path of the last call, as `candidates` may be reallocated
     std::optional<std::size_t> trial{};
     int calls_left = 0;         ///< of the trial
+    int samples_of_trial = 1;   ///< how many of its last calls count
+    int slow_calls = 0;         ///< how many of its calls took very long
     bool has_variants = false;  ///< the other writes of the best path have been added
     bool is_settled = false;
     bool was_not_announced = false;  ///< though it should have been
@@ -106,6 +109,7 @@ class Learner {
   [[nodiscard]] std::vector<Path> paths_of(const CallClass& call, std::size_t bytes) const;
   void prepare_next(Class& known, bool trial_ended);
   void begin_trial(Class& known, bool trial_ended);
+  static int calls_of_trial(const Class& known, const Candidate& candidate);
   void learn(Class& known, std::uint32_t time);
   static void judge(const Class& known, Candidate& candidate);
   void watch(Class& known, std::uint32_t time);

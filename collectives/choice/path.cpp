@@ -32,6 +32,9 @@ std::string between_nodes(const Path& path) {
                          : "pieces=" + std::to_string(path.pieces);
 }
 
+// Slots that are swapped are small, and the number of steps of a call is limited.
+constexpr std::uint8_t kMostSwappedSize = 37;
+
 /// True if two ranks usually read as much of each other as they write for each other.
 bool goes_both_ways(Kind kind) {
   return kind == Kind::allreduce || kind == Kind::reduce_scatter || kind == Kind::allgather ||
@@ -45,7 +48,8 @@ bool may_take(const CallClass& call, int ranks, bool can_fetch, const Path& path
   const bool all_shared = call.inputs == Location::shared;
   if (path.inputs == Inputs::fetched && (!can_fetch || all_shared)) return false;
   if (path.inputs == Inputs::swapped) {
-    const bool is_pair = ranks == 2 && !all_shared && goes_both_ways(call.kind);
+    const bool is_pair =
+        ranks == 2 && !all_shared && goes_both_ways(call.kind) && call.size < kMostSwappedSize;
     return is_pair && path.results == Results::own &&
            (call.apart || !reads_where_they_are(path, call));
   }

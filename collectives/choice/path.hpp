@@ -17,7 +17,7 @@ namespace tutti::collectives {
 enum class Inputs : std::uint8_t {
   announced,  ///< in the announcements, see reduce_inline()
   staged,     ///< from stage slots, to which their owner copies them chunk by chunk
-  swapped,    ///< the same, by two ranks: each writes next the slots that it has read last
+  swapped,    ///< the same, by two ranks that swap their slots, see SlotRing
   fetched     ///< through the kernel, see PeerReader
 };
 

@@ -325,10 +325,11 @@ WritePolicy Tuning::slot_writes(std::size_t bytes) const {
 }
 
 /// Writes past the caches use full chunks, and so do calls in which the threads of a rank work
-/// together.
+/// together, unless the slots are swapped.
 std::size_t Tuning::staged_bytes(const Path& path, std::size_t bytes) const {
   if (path.inputs == Inputs::swapped) {
-    return std::min({ring_chunk_bytes, chunk_bytes, SlotRing::kMostSwapped});
+    const std::size_t wanted = std::max(ring_chunk_bytes, in_lines(bytes / kMostRingChunks));
+    return std::min({wanted, chunk_bytes, SlotRing::kMostSwapped});
   }
   const bool is_split = threads > 1 && bytes >= kSplitBytes;
   if (path.slots == WritePolicy::streaming || is_split) return chunk_bytes;

@@ -20,7 +20,7 @@ inline void prefetch_to_write(const std::byte* address) noexcept {
 #endif
 }
 
-/// A stretch of this rank's memory that no other rank reads at present.
+/// A stretch of memory that this rank will write, and that no other rank reads at present.
 class LinesToWrite {
  public:
   /// Sets the stretch, instead of an earlier one. Only its first kMost bytes count: they are

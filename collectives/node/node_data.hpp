@@ -51,7 +51,7 @@ class NodeData {
     if (swapped_.length() == 0) swapped_ = SlotRing::swapped_behind(slots(), call_.memory);
     return swapped_;
   }
-  /// Returns this rank's memory of a slot.
+  /// Returns the memory of a slot that this rank writes.
   [[nodiscard]] std::byte* own_slot(std::size_t slot) const {
     return slot_of(call_.memory.local_rank, slot);
   }

@@ -36,9 +36,12 @@ namespace tutti::collectives {
 ///   every rank's last use of chunk k. So only the last kLive slots are in use.
 /// - A call that stages ahead does not exceed most_ahead().
 ///
-/// A swapped slot was written last by the other rank, which is not going to read it, and read last
-/// by the rank that writes it now; before that, the other rank has read it. So a rank that stages w
-/// chunks ahead of those that it has taken, or that others have, needs a ring of w + 3 slots.
+/// Bytes of a swapped ring have a writer and a reader, who change places when the ring is full. So
+/// the rank that writes them now has read them the last time, and the other rank has read them two
+/// laps ago. A rank that stages w chunks ahead of those that it has taken, or that the other has,
+/// needs a ring of w + 3 slots. A slot that is written early follows those of the previous call in
+/// the same ring, or is at the beginning of the other ring. Where only one rank gives, in a call or
+/// a part of it, the other one later writes lines that it has not read; that is only slower.
 class SlotRing {
  public:
   /// Number of slots, of any size, that may be in use at a time.
@@ -53,8 +56,8 @@ class SlotRing {
     return (kLive + 2) * in_lines(slot);
   }
 
-  /// Length of a swapped ring, which leaves a core's own cache room for inputs and outputs, and the
-  /// size of its largest slot.
+  /// Length of a swapped ring in bytes, which leaves a core's own cache room for inputs and
+  /// outputs, and the size of its largest slot.
   static constexpr std::size_t kSwapped = std::size_t{256} << 10;
   static constexpr std::size_t kMostSwapped = kSwapped / 8;
   /// Returns the pair of rings behind these, whose length is agreed on. Maps their pages.

@@ -52,7 +52,7 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
       [this](std::size_t bytes) { return parts_.scratch->allocate(bytes); }, parts_.tuning);
   adopt_known_paths();
-  warn_of_unreadable();
+  warn_of_closed_paths();
   engine_->watch(stop_flag());
   gpus::set_timeout(parts_.settings.timeout);
   observer_ =
@@ -64,10 +64,16 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
   parts_.arena->add_user(this, [&engine = *engine_] { return engine.failed(); });
 }
 
-/// Warns if TUTTI_ALGORITHMS requests fetching, but the ranks of this node cannot read each other.
-void Group::warn_of_unreadable() const {
+/// Warns if TUTTI_ALGORITHMS requests fetching, but the ranks of this node cannot read each other,
+/// or swapped slots where there are not two ranks on one node.
+void Group::warn_of_closed_paths() const {
   using collectives::Inputs;
   using collectives::Results;
+  const bool can_swap = parts_.topology.local_size() == 2 && parts_.topology.num_nodes() == 1;
+  if (parts_.tuning.inputs == Inputs::swapped && !can_swap && parts_.topology.rank == 0) {
+    log().warn("TUTTI_ALGORITHMS=" + parts_.settings.algorithms +
+               ": slots are swapped by two ranks on one node; inputs are staged");
+  }
   const bool fetches =
       parts_.tuning.inputs == Inputs::fetched || parts_.tuning.results == Results::fetched;
   const bool has_peers = parts_.topology.local_size() > 1;

@@ -172,7 +172,7 @@ class Group {
   void copy_on_host(const TensorView& target, const ConstTensorView& source, std::size_t together);
   void leave();
   void adopt_known_paths();
-  void warn_of_unreadable() const;
+  void warn_of_closed_paths() const;
 
   unsigned forks_ = num_forks();
   GroupParts parts_;

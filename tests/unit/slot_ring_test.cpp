@@ -14,6 +14,7 @@
 
 #include "collectives/engine/engine.hpp"
 #include "runtime/job/group.hpp"
+#include "tests/support/standard_error.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -245,6 +246,30 @@ TEST_CASE("slots are written again when all ranks have read them, however late t
                               results + "," + ring);
       }
     }
+  }
+}
+
+TEST_CASE("where slots cannot be swapped, rank 0 says so") {
+  Settings settings;
+  settings.algorithms = "inputs=swapped";
+  const auto written_with = [&](const std::vector<int>& nodes) {
+    return test::written_by([&] {
+      const auto outcomes = test::as_ranks(nodes, settings, [](Communicator& comm) {
+        std::vector<float> data(5000, 1.0f);
+        comm.allreduce(view(data.data(), {5000}));
+      });
+      CHECK(test::all_returned(outcomes));
+    });
+  };
+  CHECK(written_with({2}).empty());
+  const std::string text =
+      "warning: TUTTI_ALGORITHMS=inputs=swapped: slots are swapped by two "
+      "ranks on one node; inputs are staged\n";
+  for (const std::vector<int>& nodes : {std::vector{3}, std::vector{2, 2}, std::vector{1}}) {
+    const std::string written = written_with(nodes);
+    CAPTURE(written);
+    CHECK(written.find(text) != std::string::npos);
+    CHECK(std::count(written.begin(), written.end(), '\n') == 1);
   }
 }
 
