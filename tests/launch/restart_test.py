@@ -166,8 +166,7 @@ class Restarts(launcher.Folder):
         result = launch("-np", 1, "true", MPIRUN=self.prepare(5, more="sleep 0.2; pgrep -P $$ >&2"))
         self.assertEqual((result.code, len(result.err.split())), (5, 1), result.err)
         self.assertLess(time.monotonic() - begin, 60)  # it holds standard error
-        for pid in result.err.split():
-            self.assertFalse(programs.runs(int(pid)), result.err)
+        programs.wait_for_ends([int(pid) for pid in result.err.split()])
 
     def test_a_checkpoint_on_a_signal_after_a_restart_ends_with_the_code_of_requeueing(self):
         for codes in ([2, 75], [75]):  # batch templates pass the option on, also as 0

@@ -87,9 +87,9 @@ __all__ = [
 
 _INSTEAD = {
     "SyncBatchNorm": "take torch.nn.SyncBatchNorm, with torch.distributed over NCCL",
-    "elastic": "launch.sh --restart goes on from the last checkpoint; see scripts/mpirun",
-    "start_timeline": "set TUTTI_TRACE to a folder, and every rank writes what its calls did",
-    "stop_timeline": "set TUTTI_TRACE to a folder, and every rank writes what its calls did",
+    "elastic": "launch.sh --max-restarts N goes on from the last checkpoint; see scripts/mpirun",
+    "start_timeline": "set TUTTI_TRACE=trace.json; it gets what all ranks did, for ui.perfetto.dev",
+    "stop_timeline": "set TUTTI_TRACE=trace.json; it gets what all ranks did, for ui.perfetto.dev",
 }
 
 
