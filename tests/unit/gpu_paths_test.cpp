@@ -16,7 +16,6 @@
 #include "tests/unit/gpu_jobs.hpp"
 
 using test::kSmallLayouts;
-using test::pulled;
 using test::ramp;
 using tutti::Communicator;
 using tutti::Device;
@@ -48,7 +47,7 @@ TEST_CASE("by itself, a node whose NCCL cannot sum does so by kernels, and says 
           auto kv = KVStore::create(communicator);
           kv.init(1, Tensor::zeros({4}, DType::float32, mine));
           kv.push(1, Tensor::ones({4}, DType::float32, mine));
-          test::require_equal(pulled<float>(kv, 1, 4)[0], 3.0f, "key 1[0]");
+          test::require_equal(test::pulled<float>(kv, 1, 4)[0], 3.0f, "key 1[0]");
         });
       });
       const char* const why = is_shared ? "are on one GPU (0000:01:00.0), and NCCL wants a GPU"
@@ -107,7 +106,8 @@ TEST_CASE("ranks join NCCL once, for all stores and communicators of theirs, whi
         Tensor sum = Tensor::ones({1'003}, DType::float32, mine);
         job.allreduce(sum);
         for (KVStore* kv : {&first, &second}) {
-          test::require_equal(pulled<float>(*kv, 1, 1'003)[1'002], static_cast<float>(ranks), "1");
+          test::require_equal(test::pulled<float>(*kv, 1, 1'003)[1'002], static_cast<float>(ranks),
+                              "1");
         }
         test::require_equal(test::on_host(sum)[7], static_cast<float>(ranks), "the sum's [7]");
       }
@@ -141,7 +141,7 @@ Job push_over(const std::vector<int>& layout) {
       auto kv = KVStore::create(communicator);
       kv.init(1, Tensor::zeros({1'003}, DType::float32, mine));
       for (int i = 0; i < 2; ++i) kv.push(1, Tensor::ones({1'003}, DType::float32, mine));
-      test::require_equal(pulled<float>(kv, 1, 1'003)[1'002],
+      test::require_equal(test::pulled<float>(kv, 1, 1'003)[1'002],
                           static_cast<float>(communicator.size()), "key 1[1002]");
     });
   });
