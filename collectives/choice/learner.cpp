@@ -22,7 +22,7 @@ constexpr double kExpectedExcess = 0.25;
 constexpr int kCallsOfTrial = 2;
 // The most calls that a trial makes before those that count.
 constexpr std::size_t kMostCallsBefore = 64;
-// A trial ends early after so many calls that took this much longer than the best path.
+// A trial ends early after so many calls in a row that took this much longer than the best path.
 constexpr int kSlowCalls = 3;
 constexpr double kVerySlow = 2;
 // A path is dropped after a single trial that took this much longer than the best path.
@@ -262,7 +262,8 @@ void Learner::learn(Class& known, std::uint32_t time) {
   Candidate& candidate = known.candidates[last_path_];
   const Candidate& best = known.candidates[known.best];
   if (&candidate != &best) known.excess += std::max(0.0, 1.0 * time - best.median());
-  if (&candidate != &best && time > kVerySlow * best.median()) ++known.slow_calls;
+  const bool is_very_slow = &candidate != &best && time > kVerySlow * best.median();
+  known.slow_calls = is_very_slow ? known.slow_calls + 1 : 0;
   if (!last_counts_) return;
   candidate.add(time);
   if (&candidate != &best) judge(known, candidate);

@@ -361,6 +361,7 @@ TEST_CASE("swapped slots are tried in one long trial, beside which others go on"
     int longest = 0;
     int with_swapped = 0;
     int fetched_before = 0;
+    int first_trial = 0;
     Path last;
     for (int i = 0; i < 3000; ++i) {
       learner.plan(call);
@@ -371,11 +372,15 @@ TEST_CASE("swapped slots are tried in one long trial, beside which others go on"
       with_swapped += swapped ? 1 : 0;
       if (with_swapped == 0 && last.inputs == Inputs::fetched) ++fetched_before;
       const int first = are_fast ? 1500 : 2500;
-      learner.observe(!swapped ? 1000 : are_fast && in_a_row > 20 ? 700 : first);
+      const int usual = are_fast && in_a_row > 20 ? 700 : first;
+      const bool is_disturbed = in_a_row % 9 == 4;  // which does not end a trial
+      learner.observe(!swapped ? 1000 : is_disturbed ? 20'000 : usual);
+      if (swapped && in_a_row == with_swapped) first_trial = in_a_row;
       if (in_a_row > 38) break;
     }
     CHECK(fetched_before > 0);
     if (are_fast) CHECK(last.inputs == Inputs::swapped);
+    if (are_fast) CHECK(first_trial > 38);  // 33 before five that count, then it is the best
     if (!are_fast) CHECK(longest < 8);
     if (!are_fast) CHECK(with_swapped < 16);
   }
@@ -476,6 +481,11 @@ TEST_CASE("slots are swapped by two ranks, each of which sums for itself") {
         kind == Kind::reduce_scatter || kind == Kind::allgather || kind == Kind::alltoall;
     CHECK(may(call, Inputs::swapped, Results::own) == both_ways);
   }
+  CallClass largest = ordinary();
+  largest.size = 36;
+  CHECK(may(largest, Inputs::swapped, Results::own));
+  ++largest.size;  // too many steps
+  CHECK_FALSE(may(largest, Inputs::swapped, Results::own));
   CallClass mixed = ordinary();
   mixed.inputs = Location::mixed;
   CHECK(may(mixed, Inputs::swapped, Results::own));

@@ -75,17 +75,21 @@ constexpr std::size_t kChunk = 4096;
 
 constexpr std::size_t kCounts[] = {30011, 1500, 9001, 3000, 16384, 2500, 20000};
 
+Settings settings_with(const std::string& algorithms) {
+  Settings settings;
+  settings.chunk_bytes = kChunk;
+  settings.timeout = std::chrono::seconds(60);
+  settings.algorithms = algorithms;
+  return settings;
+}
+
 void check_sums(int ranks, const std::string& algorithms,
                 std::span<const std::size_t> counts = kCounts) {
   CAPTURE(ranks);
   CAPTURE(algorithms);
   const auto all = test::summands_of(ranks, counts);
-  Settings settings;
-  settings.chunk_bytes = kChunk;
-  settings.timeout = std::chrono::seconds(60);
-  settings.algorithms = algorithms;
   std::atomic<int> wrong{0};
-  const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
+  const auto outcomes = test::as_ranks({ranks}, settings_with(algorithms), [&](Communicator& comm) {
     int call = 0;
     for (const test::Summands& summands : all) {
       wrong += sum_slowly(comm, summands, ++call);
@@ -286,12 +290,8 @@ namespace {
 void check_blocks(int ranks, const std::string& algorithms, int rounds) {
   CAPTURE(ranks);
   CAPTURE(algorithms);
-  Settings settings;
-  settings.chunk_bytes = kChunk;
-  settings.timeout = std::chrono::seconds(60);
-  settings.algorithms = algorithms;
   std::atomic<int> wrong{0};
-  const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
+  const auto outcomes = test::as_ranks({ranks}, settings_with(algorithms), [&](Communicator& comm) {
     for (int call = 0; call < rounds; ++call) {
       for (const auto& blocks : patterns(ranks)) wrong += move_blocks(comm, call, blocks);
     }
