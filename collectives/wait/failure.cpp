@@ -36,11 +36,13 @@ std::string in_seconds(std::chrono::steady_clock::duration time) {
   return significant(std::chrono::duration<double>(time).count(), 3) + " s";
 }
 
-bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text) {
+bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text,
+                   bool reporter) {
   std::atomic<std::uint32_t>& failure = memory.first().failure;
   ControlBlock& own = memory.control();
   if (failure.load() != kHealthy || own.raises.exchange(1) != 0) return false;
   own.failure_code = static_cast<std::uint32_t>(code);
+  own.reports_its_failure = reporter ? 1 : 0;
   copy_text(own.failure_text, text);
   std::uint32_t healthy = kHealthy;
   const auto raised = static_cast<std::uint32_t>(memory.local_rank) + 1;
@@ -49,15 +51,17 @@ bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& 
   return true;
 }
 
+/// The thread that raised the failure may be a helper whose exception the program never sees.
 void Failure::throw_it() const {
   const std::uint32_t raised = memory_.first().failure.load(std::memory_order_acquire);
   const ControlBlock& by = memory_.peers[raised - 1].control();
+  const bool is_own = raised == static_cast<std::uint32_t>(memory_.local_rank) + 1;
   throw Error(static_cast<ErrorCode>(by.failure_code), by.failure_text, ErrorScope::failed,
-              /*reporter=*/false);
+              is_own && by.reports_its_failure != 0);
 }
 
-bool Failure::raise(ErrorCode code, const std::string& text) {
-  if (!raise_in_node(memory_, code, text)) return false;
+bool Failure::raise(ErrorCode code, const std::string& text, bool reporter) {
+  if (!raise_in_node(memory_, code, text, reporter)) return false;
   Notice notice;
   notice.kind = Notice::Kind::failed;
   notice.rank = topology_.rank;
@@ -68,7 +72,7 @@ bool Failure::raise(ErrorCode code, const std::string& text) {
 }
 
 void Failure::fail(ErrorCode code, const std::string& text, bool reporter) {
-  if (!raise(code, text)) {
+  if (!raise(code, text, reporter)) {
     const auto limit = std::chrono::steady_clock::now() + kLongestRaise;
     while (!failed() && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(kLookForText);
@@ -81,7 +85,7 @@ void Failure::fail(ErrorCode code, const std::string& text, bool reporter) {
 void Failure::fail(const LocalError& error) {
   const std::string text = name_of(topology_, topology_.rank) + ": " + error.text;
   if (!error.is_foreign || std::current_exception() == nullptr) fail(error.code, text);
-  const bool is_first = raise(error.code, text);
+  const bool is_first = raise(error.code, text, /*reporter=*/true);
   std::throw_with_nested(Error(error.code, text, ErrorScope::failed, is_first));
 }
 
@@ -145,7 +149,7 @@ void Failure::take(const Notice& notice) {
   } else if (notice.kind == Notice::Kind::node_left) {
     nodes_left_[topology_.node_of(notice.rank)] = notice.sequence;
   } else if (!failed()) {
-    raise(static_cast<ErrorCode>(notice.code), notice.text);
+    raise(static_cast<ErrorCode>(notice.code), notice.text, /*reporter=*/false);
   }
 }
 

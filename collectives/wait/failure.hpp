@@ -38,8 +38,10 @@ class Observer {
 std::string in_seconds(std::chrono::steady_clock::duration time);
 
 /// Makes the node's ranks fail with this text. Returns false if the node has failed already.
-/// Callable from any thread.
-bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text);
+/// Callable from any thread. `reporter`: whichever thread of this rank meets the failure reports
+/// it, see Error::reporter(); false if another rank does, or the caller has.
+bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text,
+                   bool reporter);
 
 /// The call that is being executed, for messages. `describe` returns it in words ("push of key 3").
 struct CallInProgress {
@@ -86,8 +88,8 @@ class Failure {
   /// thrown one.
   [[noreturn]] void fail(const LocalError& error);
   /// Raises a failure as fail() does, but does not throw: for a rank that throws an exception of
-  /// its own. Returns false if the node had failed before.
-  bool raise(ErrorCode code, const std::string& text);
+  /// its own. Returns false if the node had failed before. `reporter`: as in raise_in_node().
+  bool raise(ErrorCode code, const std::string& text, bool reporter);
 
   /// Throws if this node has failed.
   void check() const {

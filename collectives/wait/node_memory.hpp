@@ -184,7 +184,8 @@ struct ControlBlock {
   alignas(kLineBytes) std::atomic<std::uint32_t> failure{0};
   /// 1 once a thread of this rank has begun to write the code and text below.
   std::atomic<std::uint32_t> raises{0};
-  std::uint32_t failure_code = 0;  ///< an ErrorCode
+  std::uint32_t failure_code = 0;         ///< an ErrorCode
+  std::uint32_t reports_its_failure = 0;  ///< 1 if all threads of this rank are its reporters
   char failure_text[kReportBytes] = {};
 
   /// Offset and length of this rank's ring of slots, see SlotRing. The offset is 0 until it is

@@ -129,7 +129,9 @@ class Waiter {
     failure_.fail(code, text, reporter);
   }
   [[noreturn]] void fail(const LocalError& error) { failure_.fail(error); }
-  bool raise_failure(ErrorCode code, const std::string& text) { return failure_.raise(code, text); }
+  bool raise_failure(ErrorCode code, const std::string& text, bool reporter) {
+    return failure_.raise(code, text, reporter);
+  }
   void check_failure() const { failure_.check(); }
   [[nodiscard]] bool failed() const { return failure_.failed(); }
   void leave(std::uint64_t last_sequence, bool by_exception) {

@@ -405,7 +405,7 @@ void AsyncCalls::fail_for_good() noexcept {
     try {
       if (const auto local = collectives::caught(rethrow_as_failure)) engine_.fail(*local);
     } catch (const Error& known) {
-      engine_.raise_failure(known.code(), known.what());
+      engine_.raise_failure(known.code(), known.what(), known.reporter());
       error = std::current_exception();
     }
   } catch (...) {  // no memory to describe the error

@@ -44,8 +44,8 @@ class NodeObserver final : public collectives::Observer {
   /// bytes: done: ". Callable from any thread.
   [[nodiscard]] std::string place() const;
   [[nodiscard]] bool is_of_several() const { return topology_.size > 1; }
-  /// Fails the node with this text, as an error of this rank. Returns false if the node has failed
-  /// already. Other nodes are not told. Callable from any thread.
+  /// Fails the node with this text, as an error of this rank, which reports it. Returns false if
+  /// the node has failed already. Other nodes are not told. Callable from any thread.
   bool fail_node(ErrorCode code, const std::string& text) const;
 
  private:

@@ -128,6 +128,22 @@ TEST_CASE("a synchronous call that meets another rank's push is a mismatch on al
   CHECK(test::all_say(outcomes, ErrorCode::mismatch, "push of key 1"));
 }
 
+TEST_CASE("an error that a helper thread met first is reported by one rank in its next call") {
+  for (const auto& nodes : {std::vector{2}, {1, 1}}) {
+    const auto outcomes = test::as_ranks(nodes, {}, [&](Communicator& comm) {
+      KVStore kv = KVStore::create(comm);
+      kv.init(1, Tensor::full({5}, 0));
+      if (comm.rank() == 1) return kv.barrier();
+      static_cast<void>(kv.push_async(1, Tensor::full({5}, 1)));  // its error is never asked for
+      while (!comm.group()->failed()) std::this_thread::yield();
+      static_cast<void>(kv.push_async(1, Tensor::full({5}, 1)));
+    });
+    REQUIRE(test::all_say(outcomes, ErrorCode::mismatch, "barrier"));
+    CHECK(outcomes[0]->reporter());
+    CHECK_FALSE(outcomes[1]->reporter());
+  }
+}
+
 TEST_CASE("ranks that made different stores over a communicator are a mismatch") {
   const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
     std::optional<KVStore> unknown;

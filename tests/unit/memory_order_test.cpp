@@ -168,11 +168,12 @@ TEST_CASE("a rank that is killed while it raises a failure keeps nobody from rai
   for (int rank = 0; rank < 2; ++rank) memory.peers.push_back({nullptr, &node[rank]});
   node[1].raises = 1;  // and has not come further
   memory.local_rank = 0;
-  CHECK(tutti::collectives::raise_in_node(memory, tutti::ErrorCode::timeout, "is late"));
+  CHECK(tutti::collectives::raise_in_node(memory, tutti::ErrorCode::timeout, "is late", true));
   CHECK(memory.first().failure == 1);
   CHECK(std::string(node[0].failure_text) == "is late");
   memory.local_rank = 1;
-  CHECK_FALSE(tutti::collectives::raise_in_node(memory, tutti::ErrorCode::timeout, "is late, too"));
+  CHECK_FALSE(
+      tutti::collectives::raise_in_node(memory, tutti::ErrorCode::timeout, "is late, too", true));
   CHECK(std::string(node[0].failure_text) == "is late");
 }
 

@@ -71,13 +71,16 @@ inline bool all_returned(const Outcomes& outcomes) {
   return true;
 }
 
-/// True if every rank threw an error with this code and these words in its text.
+/// True if every rank threw an error with this code and these words in its text, and at least one
+/// of them is told to report it.
 inline bool all_say(const Outcomes& outcomes, tutti::ErrorCode code, const std::string& words) {
+  bool is_reported = outcomes.empty();
   for (const auto& outcome : outcomes) {
     if (!outcome || outcome->code() != code) return false;
     if (std::string(outcome->what()).find(words) == std::string::npos) return false;
+    is_reported = is_reported || outcome->reporter();
   }
-  return true;
+  return is_reported;
 }
 
 /// Decrements a counter when a rank's body ends, in any way.

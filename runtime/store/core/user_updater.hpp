@@ -32,7 +32,7 @@ void run_user_code(Group& group, Whose whose, Body body) {
     body();
   } catch (const Error& error) {
     if (error.recoverable()) throw_user_code(group, whose(), error.what());
-    group.engine().raise_failure(error.code(), error.what());
+    group.engine().raise_failure(error.code(), error.what(), error.reporter());
     throw;
   } catch (const std::exception& error) {
     throw_user_code(group, whose(), error.what());
