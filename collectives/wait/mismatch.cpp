@@ -8,6 +8,9 @@ namespace tutti::collectives {
 
 namespace {
 
+/// Longest sentence about ranks that are not named.
+constexpr std::size_t kRoomForRest = 64;
+
 /// Ranks that made the same statement. Parties are ordered by their first rank.
 struct Party {
   const RankStatement* statement;
@@ -64,12 +67,20 @@ MismatchReport find_mismatch(const Topology& topology, std::uint64_t sequence,
             call + ": all ranks made the same call (" + parties.front().statement->text +
                 ") but with different settings of their updater or values; nothing was changed"};
   }
+  const std::string advice =
+      "every rank must make the same calls in the same order; nothing was changed";
   std::string text = "ranks disagree in " + call + ": ";
+  auto left_out = static_cast<std::size_t>(topology.size);
   for (const Party& party : parties) {
-    text += names_of(topology, party.ranks) + " called " + party.statement->text + "; ";
+    const std::string words =
+        names_of(topology, party.ranks) + " called " + party.statement->text + "; ";
+    const bool fits = text.size() + words.size() + kRoomForRest + advice.size() <= kReportBytes;
+    if (!fits && &party != &parties.front()) break;
+    text += words;
+    left_out -= party.ranks.size();
   }
-  return {ErrorCode::mismatch,
-          text + "every rank must make the same calls in the same order; nothing was changed"};
+  if (left_out != 0) text += std::to_string(left_out) + " more ranks made other calls; ";
+  return {ErrorCode::mismatch, text + advice};
 }
 
 }  // namespace tutti::collectives

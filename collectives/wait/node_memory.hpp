@@ -41,7 +41,7 @@ inline constexpr std::size_t kShortPayload = 64;
 inline constexpr std::size_t kPayloadSlots = 3;
 /// Sizes of one rank's description of its own call, and of the mismatch report.
 inline constexpr std::size_t kTextBytes = 1024;
-inline constexpr std::size_t kReportBytes = 8192;
+inline constexpr std::size_t kReportBytes = 4096;
 /// Stands for an offset where there is no buffer.
 inline constexpr std::uint64_t kNoBuffer = ~std::uint64_t{0};
 

@@ -67,7 +67,7 @@ static_assert(sizeof(CallRecord) == 64);
 /// The records of a rank's last kCalls calls.
 class alignas(128) RecordBook {
  public:
-  static constexpr std::size_t kCalls = 256;
+  static constexpr std::size_t kCalls = 128;
   /// Size of a buffer for the longest description of a call.
   static constexpr std::size_t kWords = 200;
 

@@ -290,13 +290,13 @@ TEST_CASE("a record says call, keys, bytes, and how far it is") {
   CHECK(book->newest() == 4);
 }
 
-TEST_CASE("the last 256 calls are there, and no older one") {
+TEST_CASE("the last 128 calls are there, and no older one") {
   const auto book = std::make_unique<RecordBook>();
   for (std::uint64_t sequence = 1; sequence <= 300; ++sequence) {
     book->begin(push_of(sequence, Key(1), 1));
   }
-  CHECK(described(*book, 44).empty());
-  CHECK(begins_with(described(*book, 45), "call 45, "));
+  CHECK(described(*book, 172).empty());
+  CHECK(begins_with(described(*book, 173), "call 173, "));
   CHECK(begins_with(described(*book, 300), "call 300, "));
   CHECK(described(*book, 301).empty());
 }
@@ -339,6 +339,17 @@ TEST_CASE("the deadline's error says what the missing rank did last") {
   INFO(text);
   CHECK(text.find("rank 1 made its last call: call 1, allreduce, 24 bytes: done, begun ") !=
         std::string::npos);
+}
+
+TEST_CASE("a disagreement of more ranks than a report has room for says how many it leaves out") {
+  const auto outcomes = test::as_ranks({40}, {}, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    const Key key = std::string(100, 'k') + std::to_string(comm.rank());
+    kv.init(key, Tensor::zeros({1}));
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::mismatch, "rank 3 (host"));
+  REQUIRE(test::all_say(outcomes, ErrorCode::mismatch, " more ranks made other calls; "));
+  CHECK(std::string(outcomes[0]->what()).ends_with("; nothing was changed"));
 }
 
 TEST_CASE("a rank that ends by an exception reports it alone") {
