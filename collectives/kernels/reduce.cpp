@@ -18,6 +18,7 @@ namespace tutti::collectives {
 namespace {
 
 constexpr std::size_t kTileBytes = 4096;
+constexpr std::size_t kLeastByLines = 2048;
 // A stack of kLevels partial results serves 8 * 2^(kLevels - 2) sources.
 constexpr std::size_t kLevels = 16;
 
@@ -124,8 +125,37 @@ void Job::reduce_blocks(std::size_t begin, std::size_t count, std::byte* target)
   merge(to_, stack[0], stack[1], count, target);  // the only rounding of a 16-bit type
 }
 
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  if (to != from) std::memcpy(to, from, bytes);
+/// True if copies of kLeastByLines bytes and more go by the kernels' own loops. The memcpy() of
+/// glibc before 2.39 takes `rep movsb` for them on AMD processors, too, which reads the lines of
+/// another core's cache at less than half the speed, see collectives/measurements.md.
+bool copies_by_lines() noexcept {
+#if defined(__x86_64__)
+  static const bool is_amd = __builtin_cpu_is("amd");
+  return is_amd;
+#else
+  return false;
+#endif
+}
+
+/// Copies by the kernels' loop, except for incomplete lines at both ends.
+void copy_by_lines(const Kernels& kernels, std::byte* to, const std::byte* from,
+                   std::size_t bytes) noexcept {
+  const std::size_t head = std::min(bytes, bytes_to_line(to));
+  const std::size_t lines = (bytes - head) / kCacheLineBytes * kCacheLineBytes;
+  const std::size_t done = head + lines;
+  std::memcpy(to, from, head);
+  kernels.copy_lines(to + head, from + head, lines);
+  std::memcpy(to + done, from + done, bytes - done);
+}
+
+void copy_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
+                std::size_t bytes) noexcept {
+  if (to == from) return;
+  if (bytes < kLeastByLines || !copies_by_lines()) {
+    std::memcpy(to, from, bytes);
+  } else {
+    copy_by_lines(kernels, to, from, bytes);
+  }
 }
 
 /// Copies past the caches, except for incomplete lines at both ends.
@@ -134,9 +164,9 @@ void stream_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
   if (to == from) return;
   const std::size_t head = std::min(bytes, bytes_to_line(to));
   const std::size_t lines = (bytes - head) / kCacheLineBytes * kCacheLineBytes;
-  copy_bytes(to, from, head);
+  std::memcpy(to, from, head);
   kernels.stream_lines(to + head, from + head, lines);
-  copy_bytes(to + head + lines, from + head + lines, bytes - head - lines);
+  std::memcpy(to + head + lines, from + head + lines, bytes - head - lines);
 }
 
 /// Copies a single source of the destinations' type; NaNs are unchanged.
@@ -150,7 +180,7 @@ void copy_all(const Kernels& kernels, const std::byte* source, Destinations dest
       if (stores == WritePolicy::streaming) {
         stream_bytes(kernels, destination + begin, source + begin, now);
       } else {
-        copy_bytes(destination + begin, source + begin, now);
+        copy_bytes(kernels, destination + begin, source + begin, now);
       }
     }
   }
@@ -166,7 +196,7 @@ void reduce_tiles(const Job& job, Destinations destinations, std::size_t count) 
     std::byte* const first = destinations[0] + offset;
     job.reduce_tile(begin, now, first);
     for (std::byte* other : destinations.subspan(1)) {
-      copy_bytes(other + offset, first, job.to_bytes(now));
+      if (other + offset != first) std::memcpy(other + offset, first, job.to_bytes(now));
     }
   }
 }
@@ -293,6 +323,10 @@ void divide(DType dtype, std::byte* elements, std::size_t count, std::size_t div
   divide_halves(dtype, elements, count, divisor);
 }
 
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+  copy_bytes(*choice().kernels, to, from, bytes);
+}
+
 void streaming_fence() noexcept {
 #if defined(__SSE2__)
   _mm_sfence();
@@ -327,6 +361,13 @@ bool reduce_with(Isa isa, const Reduction& reduction, SourceList sources, Destin
   const Kernels* const kernels = kernels_of(isa);
   if (kernels == nullptr) return false;
   reduce_by(*kernels, reduction, sources, destinations, count, stores);
+  return true;
+}
+
+bool copy_with(Isa isa, std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+  const Kernels* const kernels = kernels_of(isa);
+  if (kernels == nullptr) return false;
+  copy_by_lines(*kernels, to, from, bytes);
   return true;
 }
 

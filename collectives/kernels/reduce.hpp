@@ -49,6 +49,10 @@ constexpr ReduceOp combining(ReduceOp op) noexcept {
 /// Divides floating-point elements, in place, as reduce() does for an average. Local.
 void divide(DType dtype, std::byte* elements, std::size_t count, std::size_t divisor) noexcept;
 
+/// Copies bytes that may be in the cache of another core, or that another core will read. The
+/// areas are the same, or do not overlap. Local.
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
+
 /// Orders all streaming stores of this thread before its later stores.
 void streaming_fence() noexcept;
 
@@ -62,5 +66,9 @@ bool has_isa(Isa isa) noexcept;
 /// For tests: reduce() with one instruction set. Returns false if this machine does not have it.
 bool reduce_with(Isa isa, const Reduction& reduction, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> destinations, std::size_t count, WritePolicy stores);
+
+/// For tests: copies by the loop of one instruction set, whatever processor this is. Returns false
+/// if this machine does not have it.
+bool copy_with(Isa isa, std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
 }  // namespace tutti::collectives

@@ -42,6 +42,8 @@ struct Kernels {
   /// Copies past the caches; `to` is the start of a line, and `bytes` a multiple of lines. A store
   /// fence must follow.
   void (*stream_lines)(std::byte* to, const std::byte* from, std::size_t bytes);
+  /// Copies through the caches; `to` is the start of a line, and `bytes` a multiple of lines.
+  void (*copy_lines)(std::byte* to, const std::byte* from, std::size_t bytes);
 };
 
 /// Returns the second index of the table: eight types to themselves, followed by four conversions.

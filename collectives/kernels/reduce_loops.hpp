@@ -309,6 +309,7 @@ constexpr Kernels make_kernels() noexcept {
   fill<Target, Max>(kernels, ReduceOp::max);
   fill<Target, Avg>(kernels, ReduceOp::avg);
   kernels.stream_lines = &Target::stream_lines;
+  kernels.copy_lines = &Target::copy_lines;
   return kernels;
 }
 

@@ -36,6 +36,10 @@ struct Plain {
     std::memcpy(to, from, bytes);
 #endif
   }
+
+  static inline void copy_lines(std::byte* to, const std::byte* from, std::size_t bytes) {
+    std::memcpy(to, from, bytes);
+  }
 };
 
 constexpr Kernels kKernels = make_kernels<Plain>();

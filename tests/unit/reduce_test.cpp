@@ -366,6 +366,27 @@ TEST_CASE("streaming stores reach memory that is not aligned to an element") {
   }
 }
 
+TEST_CASE("a copy by lines writes its bytes and no others, wherever it begins and ends") {
+  constexpr std::size_t kRoom = 4096;
+  std::mt19937 random(7);
+  std::vector<std::byte> from(kRoom);
+  for (std::byte& one : from) one = static_cast<std::byte>(random());
+  for (const Isa isa : kIsas) {
+    if (!has_isa(isa)) continue;
+    for (int i = 0; i < 2000; ++i) {
+      const std::size_t source = random() % 130;
+      const std::size_t target = random() % 130;
+      const std::size_t bytes = random() % (i < 300 ? 200 : kRoom - 130);
+      std::vector<std::byte> to(kRoom, std::byte{0xee});
+      std::vector<std::byte> expected = to;
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(source), bytes,
+                  expected.begin() + static_cast<std::ptrdiff_t>(target));
+      REQUIRE(copy_with(isa, to.data() + target, from.data() + source, bytes));
+      REQUIRE(to == expected);
+    }
+  }
+}
+
 TEST_CASE("a split range has the bits of the whole") {
   std::mt19937_64 random(7);
   const Bytes left = random_elements(DType::float32, 1000, random);
