@@ -33,12 +33,14 @@ constexpr std::size_t kFewSamples = 3;
 // A path replaces the best one only if its time is below this multiple of the best.
 constexpr double kFaster = 0.97;
 // After this number of calls a settled class is checked, and learnt again if the time of its calls
-// has changed by a factor of kChanged.
+// has changed by a factor of kChanged. The first time it is checked earlier: the calls of a trial
+// write lines that no other rank has read lately, and many calls in a row may take longer.
 constexpr std::uint64_t kCallsBetweenLooks = 1000;
+constexpr std::uint64_t kCallsBeforeFirstLook = 200;
 constexpr double kChanged = 1.5;
 constexpr double kWeightOfNewest = 1.0 / 64;
 // Smallest calls for which writes past the caches are tried.
-constexpr std::size_t kLeastStreamedSlots = std::size_t{16} << 10;
+constexpr std::size_t kLeastStreamedSlots = std::size_t{4} << 10;
 constexpr std::size_t kLeastStreamedOutputs = std::size_t{256} << 10;
 
 WritePolicy other(WritePolicy writes) {
@@ -155,10 +157,10 @@ std::size_t Learner::without_announcement(Class& known) const {
   return place;
 }
 
-/// Returns a class with its candidates: the static choice, the same with the other way of writing
-/// slots, and all other pairs of inputs and results with the writes that are usual at this size.
-/// Slot writes come first because they matter most: between cores that share no cache, the wrong
-/// choice takes four times as long.
+/// Returns a class with its candidates: the static choice, and all other pairs of inputs and
+/// results with the writes that are usual at this size, each with the other way of writing slots.
+/// Between cores that share no cache the wrong one takes up to six times as long, so that no pair
+/// may be dropped for it.
 Learner::Class Learner::make_class(const CallClass& call) const {
   const std::size_t bytes = bytes_of(call);
   Class made{.call = call, .bytes = bytes};
@@ -176,7 +178,7 @@ Learner::Class Learner::make_class(const CallClass& call) const {
   for (Path path : paths_of(call, bytes)) {
     if (!call.between_nodes) tuning_.choose_writes(path, bytes, ranks_);
     if (path != first) made.candidates.push_back({.path = path});
-    if (path == first) add_other_slots(made, path);
+    add_other_slots(made, path);
   }
   return made;
 }
@@ -286,7 +288,7 @@ void Learner::settle_if_done(Class& known) {
   }
   known.is_settled = true;
   known.settled_time = known.recent_time = known.candidates[known.best].median();
-  known.calls = 0;
+  known.calls = known.is_learnt_again ? 0 : kCallsBetweenLooks - kCallsBeforeFirstLook;
 }
 
 void Learner::add(Class& known, const Path& path) {
@@ -306,7 +308,6 @@ void Learner::add_other_slots(Class& known, Path path) {
 void Learner::add_variants(Class& known) {
   if (known.call.between_nodes) return;
   const Path best = known.candidates[known.best].path;
-  add_other_slots(known, best);
   Path outputs = best;
   outputs.outputs = other(best.outputs);
   const bool writes_outputs = !known.call.consumed || best.results == Results::updated;
@@ -325,6 +326,7 @@ void Learner::watch(Class& known, std::uint32_t time) {
   if (change < kChanged && change > 1 / kChanged) return;
   const Path best = known.candidates[known.best].path;
   known = make_class(known.call);
+  known.is_learnt_again = true;
   const auto same = [&](const Candidate& candidate) { return candidate.path == best; };
   const auto place = std::find_if(known.candidates.begin(), known.candidates.end(), same);
   if (place == known.candidates.end()) {

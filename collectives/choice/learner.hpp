@@ -33,7 +33,8 @@ namespace tutti::collectives {
 /// twentieth of the time of all calls of the class. A path that took much longer is dropped after
 /// one trial. Once every path has been dropped or measured often enough, variants of the best one's
 /// writes are tried, and the class is settled. From then on a call costs one look-up. If the calls
-/// of the class take a different time over a thousand calls, it is learnt again.
+/// of the class take a different time over a thousand calls, or over the first two hundred, it is
+/// learnt again.
 class Learner {
  public:
   /// `ranks`: number of ranks of the node. `can_fetch`: see possible_paths().
@@ -85,6 +86,7 @@ class Learner {
     int slow_calls = 0;         ///< how many of its calls took very long
     bool has_variants = false;  ///< the other writes of the best path have been added
     bool is_settled = false;
+    bool is_learnt_again = false;
     bool was_not_announced = false;  ///< though it should have been
     Class* was = nullptr;     ///< what the last call was for which this rank planned this class
     std::uint64_t calls = 0;  ///< number of calls with a known time

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of the multilayer perceptron of apps/python, by each way to train it; no test: it measures.
+"""Steps of a small model, by each way to train it; no test: it measures.
 
-    mpirun -np 2 python tests/python/torch_steps.py
+    mpirun -np 2 python tests/python/torch_steps.py [--model transformer] [--turns 9] [--steps 60]
 
-All ways take turns in one job, with one thread per rank and 128 images per rank and step. "alone":
+The models are the multilayer perceptron of apps/python, with 128 images per rank and step, and a
+transformer of 455,000 parameters, with 16. All ways take turns in one job, with one thread per
+rank. "alone":
 ranks that never meet and update nothing, so what no library can surpass; "alone, SGD": with torch's
 optimizer. Prints, as the median over the turns, images/s of all ranks, how many times gloo's, and
 what the parts of a step take on rank 0, in which `step` has the optimizer's work and its waiting.
@@ -15,6 +17,7 @@ import argparse
 import statistics
 import sys
 import time
+from collections import namedtuple
 from pathlib import Path
 
 import torch
@@ -30,6 +33,25 @@ import fashion_mnist
 PARTS = ["images", "forward", "backward", "step"]
 
 
+class Transformer(torch.nn.Module):
+    """The rows of an image are its tokens."""
+
+    def __init__(self):
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(128, 4, 320, dropout=0.0, batch_first=True)
+        self.rows = torch.nn.Linear(28, 128)
+        self.places = torch.nn.Parameter(torch.zeros(28, 128))
+        self.body = torch.nn.TransformerEncoder(layer, 3)
+        self.head = torch.nn.Linear(128, 10)
+
+    def forward(self, images):
+        return self.head(self.body(self.rows(images.squeeze(1)) + self.places).mean(1))
+
+
+Case = namedtuple("Case", "model batch learning_rate")
+CASES = {"mlp": Case(fashion_mnist.mlp, 128, 0.05), "transformer": Case(Transformer, 16, 0.005)}
+
+
 class NoOptimizer:
     def __init__(self, model):
         self.zero_grad = model.zero_grad
@@ -38,24 +60,25 @@ class NoOptimizer:
         pass
 
 
-def sgd(model):
-    return model, torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
-
-
-def ways():
+def ways(case):
     """By name: the model and its optimizer. All begin with the same weights."""
     groups = {"gloo": dist.group.WORLD, "tutti": dist.new_group(backend="tutti")}
     models = []
     for _ in range(5):
         torch.manual_seed(1)
-        models.append(fashion_mnist.mlp())
+        models.append(case.model())
+
+    def sgd(model):
+        return model, torch.optim.SGD(model.parameters(), case.learning_rate, momentum=0.9)
+
     return {
         "alone": (models[0], NoOptimizer(models[0])),
         "alone, SGD": sgd(models[1]),
         "DDP, gloo": sgd(DistributedDataParallel(models[2], process_group=groups["gloo"])),
         "DDP, tutti": sgd(DistributedDataParallel(models[3], process_group=groups["tutti"])),
         "Optimizer": (models[4], tutti.torch.Optimizer(
-            models[4].named_parameters(), "sgd", learning_rate=0.05, momentum=0.9)),
+            models[4].named_parameters(), "sgd", learning_rate=case.learning_rate,
+            momentum=0.9)),
     }
 
 
@@ -93,6 +116,7 @@ def check(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=CASES, default="mlp")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--steps", type=int, default=60, help="of a turn")
     args = parser.parse_args()
@@ -100,11 +124,12 @@ def main():
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     images, labels = fashion_mnist.read("train")
-    found = ways()
+    case = CASES[args.model]
+    found = ways(case)
     taken = {name: [] for name in found}
     for turn in range(args.turns + 1):
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(turn))
-        batches = order[rank::ranks].split(128)[:args.steps]
+        batches = order[rank::ranks].split(case.batch)[:args.steps]
         for name, (model, optimizer) in found.items():
             seconds = train(model, optimizer, images, labels, batches)
             if turn > 0:  # the first warms up
@@ -118,7 +143,7 @@ def main():
               + "".join(f"{part:>10}" for part in PARTS))
         for name, seconds in p50.items():
             step = [1e3 * one / args.steps for one in seconds]
-            print(f"{name:<12}{ranks * 128e3 / step[0]:10,.0f}"
+            print(f"{name:<12}{ranks * case.batch * 1e3 / step[0]:10,.0f}"
                   f"{p50['DDP, gloo'][0] / seconds[0]:9.2f}{step[0]:11.2f}  "
                   + "".join(f"{one:10.2f}" for one in step[1:]))
     dist.destroy_process_group()

@@ -104,6 +104,31 @@ TEST_CASE("the static choice is tried with other writes of its slots, whatever e
   CHECK(job.paths.back().slots != usual);
 }
 
+TEST_CASE("slots are tried with both ways of writing where the static choice has none") {
+  CallClass scatter = ordinary();
+  scatter.kind = Kind::scatter;
+  const Tuning tuning = tuning_of(2);
+  Learner learner(tuning, 2, true);
+  const Times times = [&](const Path& path) -> std::uint32_t {
+    if (path.inputs != Inputs::staged) return 1000;
+    return path.slots == tuning.slot_writes(kBytes) ? 3000 : 500;
+  };
+  const Job job = make_calls(learner, 400, times, scatter);
+  CHECK(job.paths.front().inputs == Inputs::fetched);
+  CHECK(job.paths.back().inputs == Inputs::staged);
+  CHECK(job.paths.back().slots != tuning.slot_writes(kBytes));
+}
+
+TEST_CASE("a path that was fast in its trials alone gives way after a few hundred calls") {
+  const Tuning tuning = tuning_of(2);
+  Learner learner(tuning, 2, true);
+  make_calls(learner, 300, fetched_takes(500, 1000));
+  REQUIRE_FALSE(learner.is_learning());
+  const Job job = make_calls(learner, 400, fetched_takes(2000, 1000));
+  CHECK(job.paths.front().inputs == Inputs::fetched);
+  CHECK(job.paths.back().inputs != Inputs::fetched);
+}
+
 TEST_CASE("the first calls take the static choice") {
   const Tuning tuning = tuning_of(2);
   Learner learner(tuning, 2, true);
@@ -393,107 +418,4 @@ TEST_CASE("in turn, every path is taken") {
   std::set<std::string> seen;
   for (const Path& path : job.paths) seen.insert(to_string(path));
   CHECK(seen.size() == 4 * possible_paths(ordinary(), 3, true).size());
-}
-
-// --- the paths that a call may take --------------------------------------------------------------
-
-namespace {
-
-bool may(const CallClass& call, Inputs inputs, Results results, bool can_fetch = true,
-         int ranks = 2) {
-  const auto paths = possible_paths(call, ranks, can_fetch);
-  return std::find(paths.begin(), paths.end(), Path{.inputs = inputs, .results = results}) !=
-         paths.end();
-}
-
-}  // namespace
-
-TEST_CASE("a rank does not sum for itself from inputs that their owner overwrites") {
-  CallClass call = ordinary();
-  CHECK(may(call, Inputs::fetched, Results::own));
-  call.apart = false;
-  CHECK_FALSE(may(call, Inputs::fetched, Results::own));
-  CHECK(may(call, Inputs::staged, Results::own));  // staged inputs are copies
-  CHECK(may(call, Inputs::fetched, Results::spread));
-  CHECK(may(call, Inputs::fetched, Results::fetched));
-  call.inputs = Location::mixed;
-  CHECK_FALSE(may(call, Inputs::staged, Results::own));
-  call.inputs = Location::shared;
-  CHECK_FALSE(may(call, Inputs::staged, Results::own));
-}
-
-TEST_CASE("results are fetched from outputs only where every rank has its own, whole") {
-  CallClass call = ordinary();
-  call.consumed = true;
-  CHECK_FALSE(may(call, Inputs::fetched, Results::fetched));
-  call.consumed = false;
-  call.kind = Kind::reduce_scatter;
-  CHECK_FALSE(may(call, Inputs::fetched, Results::fetched));
-}
-
-TEST_CASE("a rank updates for all only where all of them can be written") {
-  CallClass call = ordinary();
-  call.consumed = true;
-  const auto may_update = [&](Inputs inputs) { return may(call, inputs, Results::updated); };
-  CHECK_FALSE(may_update(Inputs::staged));
-  call.shares_updates = true;
-  CHECK(may_update(Inputs::staged));
-  CHECK(may_update(Inputs::fetched));
-  CHECK_FALSE(may_update(Inputs::announced));
-  call.inputs = Location::shared;
-  CHECK(may_update(Inputs::staged));  // inputs are read in place
-  CHECK_FALSE(may_update(Inputs::fetched));
-}
-
-TEST_CASE("calls whose updates can be shared are a class of their own") {
-  CallClass call = ordinary();
-  call.consumed = true;
-  CallClass shared = call;
-  shared.shares_updates = true;
-  CHECK(call.number() != shared.number());
-  CHECK_FALSE(call.is_like(shared));
-}
-
-TEST_CASE("without leave of the kernel nothing is fetched") {
-  for (const Results results :
-       {Results::spread, Results::own, Results::fetched, Results::updated}) {
-    CHECK_FALSE(may(ordinary(), Inputs::fetched, results, /*can_fetch=*/false));
-  }
-}
-
-TEST_CASE("slots are swapped by two ranks, each of which sums for itself") {
-  for (const Results results :
-       {Results::spread, Results::own, Results::fetched, Results::updated}) {
-    CallClass call = ordinary();
-    call.consumed = call.shares_updates = results == Results::updated;
-    for (const bool can_fetch : {false, true}) {
-      CHECK(may(call, Inputs::swapped, results, can_fetch) == (results == Results::own));
-      CHECK_FALSE(may(call, Inputs::swapped, results, can_fetch, 3));
-    }
-    call.inputs = Location::shared;
-    CHECK_FALSE(may(call, Inputs::swapped, results));
-  }
-  for (const Kind kind : {Kind::broadcast, Kind::reduce, Kind::reduce_scatter, Kind::allgather,
-                          Kind::gather, Kind::scatter, Kind::alltoall}) {
-    CallClass call = ordinary();
-    call.kind = kind;
-    const bool both_ways =
-        kind == Kind::reduce_scatter || kind == Kind::allgather || kind == Kind::alltoall;
-    CHECK(may(call, Inputs::swapped, Results::own) == both_ways);
-  }
-  CallClass largest = ordinary();
-  largest.size = 36;
-  CHECK(may(largest, Inputs::swapped, Results::own));
-  ++largest.size;  // too many steps
-  CHECK_FALSE(may(largest, Inputs::swapped, Results::own));
-  CallClass mixed = ordinary();
-  mixed.inputs = Location::mixed;
-  CHECK(may(mixed, Inputs::swapped, Results::own));
-  mixed.apart = false;
-  CHECK_FALSE(may(mixed, Inputs::swapped, Results::own));
-}
-
-TEST_CASE("only what fits is announced") {
-  CHECK(may(ordinary(4096), Inputs::announced, Results::own));
-  CHECK_FALSE(may(ordinary(kInlineInNode), Inputs::announced, Results::own));
 }
