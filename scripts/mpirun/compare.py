@@ -203,6 +203,13 @@ class Choice:
                           "configuration of Open MPI")
         return ["--mca", "mpi_yield_when_idle", "1"]
 
+# A program of --busy. It ends with this one, however that ends.
+COMPUTES = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    for _ in range(1_000_000): pass
+"""
+
 
 class Launches:
     def __init__(self, words, choice, folder):
@@ -248,7 +255,7 @@ class Launches:
     def launch(self, configuration, file):
         """FILE.json and FILE.log. Returns the exit code; 124 is a launch that was too long."""
         command, variables = self.command(configuration, file)
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        busy = [subprocess.Popen([sys.executable, "-c", COMPUTES, str(os.getpid())])
                 for _ in range(self.words.busy)]
         try:
             with open(f"{file}.log", "w", encoding="utf-8") as log:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree
+from pathlib import Path
 
 import launcher
 import programs
 import verdict
+from job_test import children
 
 COMPARE = str(launcher.SCRIPTS / "compare.py")
 SHORT = ["-np", 2, "--rounds", 1, "-b", 8, "-e", "2K", "-f", 16]
@@ -31,6 +33,14 @@ REFUSED = [
     (["--collective", "barrier"], "--collective barrier moves no data"),
     (["--imb"], "--imb needs --cache hot"),
 ]
+
+
+def is_running(process):
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(") ")[2][0] != "Z"
 
 
 class Compare(launcher.Folder):
@@ -189,7 +199,7 @@ class Compare(launcher.Folder):
         self.assertIn("**Missing:** deepspeed: it has no broadcast to compare\n", result.out)
 
     def test_programs_that_compute_run_beside_each_launch_and_end_with_it(self):
-        fake = self.unlike_mpirun(f'pgrep -fc "while True: pass" >{self.folder}/beside')
+        fake = self.unlike_mpirun(f'pgrep -fc "while os.getppid" >{self.folder}/beside')
         result = self.compare(*SHORT, "--configurations", "default", "--busy", 2, *QUICK,
                               MPIRUN=fake)
         self.assertEqual(result.code, 0, result.err)
@@ -201,17 +211,22 @@ class Compare(launcher.Folder):
         started = self.folder / "started"
         fake = self.fake_mpirun(body=f"echo $$ >{started}.part; mv {started}.part {started}\n"
                                      "exec sleep 100")
-        process = subprocess.Popen(self.command("-np", 1), stderr=subprocess.PIPE, text=True,
-                                   env=launcher.environment(MPIRUN=fake))
+        process = subprocess.Popen(self.command("-np", 1, "--busy", 2), stderr=subprocess.PIPE,
+                                   text=True, env=launcher.environment(MPIRUN=fake))
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
         deadline = time.monotonic() + launcher.TIMEOUT_S
         while not started.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
+        started_here = children(process.pid)
+        self.assertGreaterEqual(len(started_here), 3)  # the launcher, and two that compute
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=END_S)
         self.assertEqual(process.returncode, 143, err)
         self.assertIn("compare.py: stopped", err)
+        while any(map(is_running, started_here)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse(list(filter(is_running, started_here)))
         with self.assertRaises(ProcessLookupError):
             os.kill(int(started.read_text(encoding="utf-8")), 0)
 
