@@ -126,7 +126,7 @@ void Job::reduce_blocks(std::size_t begin, std::size_t count, std::byte* target)
 }
 
 /// True if copies of kLeastByLines bytes and more go by the kernels' own loops. The memcpy() of
-/// glibc before 2.39 takes `rep movsb` for them on AMD processors, too, which reads the lines of
+/// glibc 2.36 takes `rep movsb` for them on AMD processors, too, which may read the lines of
 /// another core's cache at less than half the speed, see collectives/measurements.md.
 bool copies_by_lines() noexcept {
 #if defined(__x86_64__)
