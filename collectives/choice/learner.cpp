@@ -38,6 +38,7 @@ constexpr double kFaster = 0.97;
 constexpr std::uint64_t kCallsBetweenLooks = 1000;
 constexpr std::uint64_t kCallsBeforeFirstLook = 200;
 constexpr double kChanged = 1.5;
+constexpr double kMostCounted = 2;
 constexpr double kWeightOfNewest = 1.0 / 64;
 // Smallest calls for which writes past the caches are tried.
 constexpr std::size_t kLeastStreamedSlots = std::size_t{4} << 10;
@@ -319,7 +320,9 @@ void Learner::add_variants(Class& known) {
 /// class is learnt again.
 void Learner::watch(Class& known, std::uint32_t time) {
   if (!tuning_.learns) return;
-  known.recent_time += kWeightOfNewest * (time - known.recent_time);
+  // A call that waited for a core counts as one that took twice as long.
+  const double counted = std::min<double>(time, kMostCounted * known.settled_time);
+  known.recent_time += kWeightOfNewest * (counted - known.recent_time);
   if (++known.calls < kCallsBetweenLooks) return;
   known.calls = 0;
   const double change = known.recent_time / known.settled_time;

@@ -71,10 +71,9 @@ class Engine {
   /// for these ranks outside the engine; `what` names the wait.
   void check_peers(FunctionRef<std::string()> what);
   [[nodiscard]] bool failed() const { return waiter_.failed(); }
-  /// Fails the group because this rank cannot go on; the caller then throws. Returns false if
-  /// another failure came first. `reporter`: whichever thread of this rank meets the failure in a
-  /// call reports it; false if another rank does.
-  bool raise_failure(ErrorCode code, const std::string& text, bool reporter = true) {
+  /// Fails the group because this rank cannot go on; the caller then throws. `reporter` and the
+  /// returned value: see Failure::raise_for().
+  bool raise_failure(ErrorCode code, const std::string& text, int reporter = kThisRank) {
     return waiter_.raise_failure(code, text, reporter);
   }
   /// Tells the other ranks that this one makes no more calls, once. Local.

@@ -185,7 +185,7 @@ void Messages::send_in_node(int to, const Message& message) {
     std::memcpy(mine.data, message.bytes, message.size());
   }
   if (mine.way == Way::slots) {
-    copy_bytes(slots_, message.bytes, std::min(kSlotBytes, message.size()));
+    std::memcpy(slots_, message.bytes, std::min(kSlotBytes, message.size()));
     mine.filled.store(number << kChunkBits | 1, std::memory_order_relaxed);
     const bool uses_slots_again = message.size() > 2 * kSlotBytes;
     // The shift leaves only 32 bits of the number, so that an old value may look like a later one.
@@ -250,8 +250,8 @@ void Messages::fill_slots(Channel& mine, int to, const Message& message) {
   for (std::size_t done = kSlotBytes; done < message.size(); done += kSlotBytes, ++chunk) {
     waiter_.until(ready, [&] { return ready() ? std::vector<int>() : std::vector<int>{to_rank}; });
     if (is_refused()) return;
-    copy_bytes(slots_ + (chunk % 2) * kSlotBytes, message.bytes + done,
-               std::min(kSlotBytes, message.size() - done));
+    std::memcpy(slots_ + (chunk % 2) * kSlotBytes, message.bytes + done,
+                std::min(kSlotBytes, message.size() - done));
     mine.filled.store(number << kChunkBits | (chunk + 1), std::memory_order_release);
     waiter_.wake();
   }
@@ -303,8 +303,8 @@ void Messages::empty_slots(Channel& theirs, int from, const Message& message) {
   for (std::size_t done = 0; done < message.size(); done += kSlotBytes, ++chunk) {
     waiter_.until(ready,
                   [&] { return ready() ? std::vector<int>() : std::vector<int>{from_rank}; });
-    copy_bytes(message.bytes + done, slots + (chunk % 2) * kSlotBytes,
-               std::min(kSlotBytes, message.size() - done));
+    std::memcpy(message.bytes + done, slots + (chunk % 2) * kSlotBytes,
+                std::min(kSlotBytes, message.size() - done));
     theirs.emptied.store((number << kChunkBits) + chunk + 1, std::memory_order_release);
     waiter_.wake();
   }

@@ -95,13 +95,18 @@ std::string listed(const std::vector<Item>& items, const char* last_separator, P
   }
   return text;
 }
-/// Returns a text such as "ranks 1, 2 and 5".
-std::string numbers(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") +
-         listed(ranks, " and ", [](int rank) { return std::to_string(rank); });
-}
-
 constexpr std::size_t kFew = 8;
+constexpr std::size_t kMany = 64;
+
+/// Returns a text such as "ranks 1, 2 and 5", or "ranks 1, 2, 5, ... and 90 more".
+std::string numbers(const std::vector<int>& ranks) {
+  const auto number = [](int rank) { return std::to_string(rank); };
+  if (ranks.size() == 1) return "rank " + number(ranks.front());
+  if (ranks.size() <= kMany) return "ranks " + listed(ranks, " and ", number);
+  const std::vector<int> first(ranks.begin(), ranks.begin() + kFew);
+  return "ranks " + listed(first, ", ", number) + ", ... and " +
+         std::to_string(ranks.size() - kFew) + " more";
+}
 
 }  // namespace
 
@@ -124,8 +129,11 @@ std::string names_of(const Topology& topology, const std::vector<int>& ranks) {
              return std::to_string(topology.names->process_of(rank).value_or(0));
            });
   }
+  const std::size_t more = hosts.size() <= kMany ? 0 : hosts.size() - kFew;
+  hosts.resize(hosts.size() - more);
+  const std::string rest = more == 0 ? "" : ", ... and " + std::to_string(more) + " more";
   return numbers(ranks) + " (" + in_job + (hosts.size() == 1 ? "host " : "hosts ") +
-         listed(hosts, ", ", [](const std::string& host) { return host; }) + pids + ")";
+         listed(hosts, ", ", [](const std::string& host) { return host; }) + rest + pids + ")";
 }
 
 std::string of_group(const Topology& topology) {

@@ -18,7 +18,7 @@ namespace tutti::collectives {
 namespace {
 
 constexpr std::size_t kTileBytes = 4096;
-constexpr std::size_t kLeastByLines = 2048;
+constexpr std::size_t kLeastByLines = 8192;
 // A stack of kLevels partial results serves 8 * 2^(kLevels - 2) sources.
 constexpr std::size_t kLevels = 16;
 
@@ -321,10 +321,6 @@ void divide(DType dtype, std::byte* elements, std::size_t count, std::size_t div
   if (dtype == DType::float64) return divide_elements<double>(elements, count, divisor);
   assert(size_of(dtype) == 2);  // only floating-point types have averages
   divide_halves(dtype, elements, count, divisor);
-}
-
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  copy_bytes(*choice().kernels, to, from, bytes);
 }
 
 void streaming_fence() noexcept {

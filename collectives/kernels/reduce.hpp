@@ -49,10 +49,6 @@ constexpr ReduceOp combining(ReduceOp op) noexcept {
 /// Divides floating-point elements, in place, as reduce() does for an average. Local.
 void divide(DType dtype, std::byte* elements, std::size_t count, std::size_t divisor) noexcept;
 
-/// Copies bytes that may be in the cache of another core, or that another core will read. The
-/// areas are the same, or do not overlap. Local.
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
-
 /// Orders all streaming stores of this thread before its later stores.
 void streaming_fence() noexcept;
 

@@ -90,7 +90,7 @@ void Announcement::fill_payload() {
     if (!call_.is_source(own)) return;
     const std::size_t offset = offset_in_payload(part);
     const std::size_t bytes = own.count * size_of(own.dtype);
-    copy_bytes(payload + offset, own.input, bytes);
+    std::memcpy(payload + offset, own.input, bytes);
     written = {std::min(written.begin, offset), std::max(written.end, offset + bytes)};
   });
   if (!in_slot || written.begin >= written.end) return;

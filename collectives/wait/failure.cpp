@@ -11,7 +11,7 @@ namespace tutti::collectives {
 
 namespace {
 
-// Limit for another thread of this rank to raise its failure.
+// Limit for another thread or rank to raise its failure.
 constexpr auto kLongestRaise = std::chrono::seconds(1);
 constexpr auto kLookForText = std::chrono::microseconds(50);
 
@@ -51,13 +51,33 @@ bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& 
   return true;
 }
 
+bool reports_failure(const NodeMemory& memory) {
+  const std::uint32_t raised = memory.first().failure.load(std::memory_order_acquire);
+  return raised == static_cast<std::uint32_t>(memory.local_rank) + 1 &&
+         memory.control().reports_its_failure != 0;
+}
+
 /// The thread that raised the failure may be a helper whose exception the program never sees.
 void Failure::throw_it() const {
   const std::uint32_t raised = memory_.first().failure.load(std::memory_order_acquire);
   const ControlBlock& by = memory_.peers[raised - 1].control();
-  const bool is_own = raised == static_cast<std::uint32_t>(memory_.local_rank) + 1;
   throw Error(static_cast<ErrorCode>(by.failure_code), by.failure_text, ErrorScope::failed,
-              is_own && by.reports_its_failure != 0);
+              reports_failure(memory_));
+}
+
+bool Failure::raise_for(ErrorCode code, const std::string& text, int reporter) {
+  const bool is_own = reporter == kThisRank || reporter == topology_.rank;
+  if (reporter >= 0 && !is_own && topology_.local_rank_of(reporter) >= 0) wait_until_failed();
+  raise(code, text, is_own);
+  return reports_failure(memory_);
+}
+
+/// Waits for another thread, here or on another rank, that is about to raise a failure.
+void Failure::wait_until_failed() const {
+  const auto limit = std::chrono::steady_clock::now() + kLongestRaise;
+  while (!failed() && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(kLookForText);
+  }
 }
 
 bool Failure::raise(ErrorCode code, const std::string& text, bool reporter) {
@@ -73,10 +93,7 @@ bool Failure::raise(ErrorCode code, const std::string& text, bool reporter) {
 
 void Failure::fail(ErrorCode code, const std::string& text, bool reporter) {
   if (!raise(code, text, reporter)) {
-    const auto limit = std::chrono::steady_clock::now() + kLongestRaise;
-    while (!failed() && std::chrono::steady_clock::now() < limit) {
-      std::this_thread::sleep_for(kLookForText);
-    }
+    wait_until_failed();
     check();
   }
   throw Error(code, text, ErrorScope::failed, reporter);
@@ -86,7 +103,8 @@ void Failure::fail(const LocalError& error) {
   const std::string text = name_of(topology_, topology_.rank) + ": " + error.text;
   if (!error.is_foreign || std::current_exception() == nullptr) fail(error.code, text);
   const bool is_first = raise(error.code, text, /*reporter=*/true);
-  std::throw_with_nested(Error(error.code, text, ErrorScope::failed, is_first));
+  std::throw_with_nested(
+      Error(error.code, text, ErrorScope::failed, is_first || reports_failure(memory_)));
 }
 
 /// Among few nodes every rank sends a notice. Among many, only the last rank to leave a node sends

@@ -23,6 +23,12 @@
 
 namespace tutti::collectives {
 
+/// Who reports a failure: the rank that reports an error which all ranks throw alike, the rank that
+/// raises it, or none, because it has been said.
+inline constexpr int kReporterOfAgreed = 0;
+inline constexpr int kThisRank = -1;
+inline constexpr int kNoRank = -2;
+
 /// Examines another rank of this node that gives no signal.
 class Observer {
  public:
@@ -42,6 +48,8 @@ std::string in_seconds(std::chrono::steady_clock::duration time);
 /// it, see Error::reporter(); false if another rank does, or the caller has.
 bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text,
                    bool reporter);
+/// True if the node has failed, and the threads of this rank report it. Callable from any thread.
+bool reports_failure(const NodeMemory& memory);
 
 /// The call that is being executed, for messages. `describe` returns it in words ("push of key 3").
 struct CallInProgress {
@@ -90,6 +98,10 @@ class Failure {
   /// Raises a failure as fail() does, but does not throw: for a rank that throws an exception of
   /// its own. Returns false if the node had failed before. `reporter`: as in raise_in_node().
   bool raise(ErrorCode code, const std::string& text, bool reporter);
+  /// Raises a failure that several ranks raise, of which `reporter` reports it: if that is another
+  /// rank of this node, after it has raised it, or a second. It may be kThisRank or kNoRank.
+  /// Returns true if the threads of this rank report the node's failure.
+  bool raise_for(ErrorCode code, const std::string& text, int reporter);
 
   /// Throws if this node has failed.
   void check() const {
@@ -111,6 +123,7 @@ class Failure {
 
  private:
   [[noreturn]] void throw_it() const;
+  void wait_until_failed() const;
   void tell_other_nodes(const Notice& notice) noexcept;
   [[nodiscard]] std::uint64_t left_of_node() const;
   [[nodiscard]] std::uint64_t left_of(int rank) const;

@@ -79,7 +79,8 @@ MismatchReport find_mismatch(const Topology& topology, std::uint64_t sequence,
     text += words;
     left_out -= party.ranks.size();
   }
-  if (left_out != 0) text += std::to_string(left_out) + " more ranks made other calls; ";
+  if (left_out == 1) text += "one more rank made another call; ";
+  if (left_out > 1) text += std::to_string(left_out) + " more ranks made other calls; ";
   return {ErrorCode::mismatch, text + advice};
 }
 

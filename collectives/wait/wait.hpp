@@ -129,8 +129,8 @@ class Waiter {
     failure_.fail(code, text, reporter);
   }
   [[noreturn]] void fail(const LocalError& error) { failure_.fail(error); }
-  bool raise_failure(ErrorCode code, const std::string& text, bool reporter) {
-    return failure_.raise(code, text, reporter);
+  bool raise_failure(ErrorCode code, const std::string& text, int reporter) {
+    return failure_.raise_for(code, text, reporter);
   }
   void check_failure() const { failure_.check(); }
   [[nodiscard]] bool failed() const { return failure_.failed(); }

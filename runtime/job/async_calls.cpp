@@ -152,7 +152,7 @@ void AsyncCalls::end_process() noexcept {
         collectives::in_seconds(std::chrono::duration_cast<Clock::duration>(timeout_)) +
         " for its asynchronous calls to end, whose store or communicator is destroyed; this rank "
         "ends. See whether an updater returns, or raise TUTTI_TIMEOUT";
-    engine_.raise_failure(ErrorCode::timeout, text);
+    engine_.raise_failure(ErrorCode::timeout, text, collectives::kNoRank);
     std::fprintf(stderr, "tutti: error: %s\n", text.c_str());
   } catch (const std::bad_alloc&) {  // it ends all the same
   }
@@ -186,7 +186,9 @@ void AsyncCalls::park(bool tells_others) noexcept {
       engine_.raise_failure(ErrorCode::communication,
                             collectives::name_of(engine_.topology(), engine_.topology().rank) +
                                 " ended MPI before its asynchronous calls (" + calls +
-                                ") were complete");
+                                ") were complete",
+                            collectives::kNoRank);
+      say_given_up("the program ends MPI", calls);
       return;
     }
     if (has_jobs) {
@@ -405,7 +407,9 @@ void AsyncCalls::fail_for_good() noexcept {
     try {
       if (const auto local = collectives::caught(rethrow_as_failure)) engine_.fail(*local);
     } catch (const Error& known) {
-      engine_.raise_failure(known.code(), known.what(), known.reporter());
+      engine_.raise_failure(
+          known.code(), known.what(),
+          known.reporter() ? collectives::kThisRank : collectives::kReporterOfAgreed);
       error = std::current_exception();
     }
   } catch (...) {  // no memory to describe the error

@@ -53,7 +53,11 @@ void AsyncReduces::carry_slice(AsyncJob& job, std::size_t bytes) {
     reduce(job, bytes);
     if (job.done + bytes == job.bytes) trace(job);
   } catch (const Error& error) {
-    if (job.done > 0) engine_.raise_failure(error.code(), error.what(), error.reporter());
+    if (job.done > 0) {
+      engine_.raise_failure(
+          error.code(), error.what(),
+          error.reporter() ? collectives::kThisRank : collectives::kReporterOfAgreed);
+    }
     throw;
   }
 }

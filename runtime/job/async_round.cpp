@@ -252,7 +252,7 @@ void AsyncRound::expire(std::vector<std::uint8_t> own) {
       collectives::name_of(topology, reporter) + ": asynchronous calls have waited " +
       collectives::in_seconds(deadline_) + " for the same call on all ranks. " +
       queues_.describe_missing(all) + ". Make the same calls on every rank, or raise TUTTI_TIMEOUT";
-  engine_.raise_failure(ErrorCode::timeout, text, topology.rank == reporter);
+  engine_.raise_failure(ErrorCode::timeout, text, reporter);
   throw Error(ErrorCode::timeout, text, ErrorScope::failed, topology.rank == reporter);
 }
 

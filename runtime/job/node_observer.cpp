@@ -187,7 +187,8 @@ std::string NodeObserver::call_under_way() const {
 }
 
 bool NodeObserver::fail_node(ErrorCode code, const std::string& text) const {
-  return collectives::raise_in_node(memory_, code, text, /*reporter=*/true);
+  return collectives::raise_in_node(memory_, code, text, /*reporter=*/true) ||
+         collectives::reports_failure(memory_);
 }
 
 void NodeObserver::print_calls(int file, int local_rank, std::size_t most) const noexcept {

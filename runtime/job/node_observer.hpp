@@ -45,7 +45,7 @@ class NodeObserver final : public collectives::Observer {
   [[nodiscard]] std::string place() const;
   [[nodiscard]] bool is_of_several() const { return topology_.size > 1; }
   /// Fails the node with this text, as an error of this rank, which reports it. Returns false if
-  /// the node has failed already. Other nodes are not told. Callable from any thread.
+  /// another rank has failed it already. Other nodes are not told. Callable from any thread.
   bool fail_node(ErrorCode code, const std::string& text) const;
 
  private:

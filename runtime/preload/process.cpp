@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -107,9 +109,21 @@ void end_job(const std::exception& error, const std::string& what) noexcept {
   std::_Exit(exit_code(ErrorCode::communication));
 }
 
+namespace {
+
+/// False for a failure that every later call of the communicator throws again.
+bool is_new(const Error& error) {
+  Process* const own = process();
+  if (own == nullptr || error.recoverable()) return true;
+  const std::size_t hash = std::hash<std::string_view>()(error.what());
+  return own->last_failure.exchange(hash) != hash;
+}
+
+}  // namespace
+
 int raise(MPI_Comm comm, const Error& error) {
   if (error.reporter()) {
-    say(std::string("error: ") + error.what());
+    if (is_new(error)) say(std::string("error: ") + error.what());
   } else if (!returns_errors(comm)) {
     std::this_thread::sleep_for(kGrace);
   }

@@ -2,6 +2,8 @@
 // The library in this process, between MPI_Init and MPI_Finalize.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <mpi.h>
@@ -18,7 +20,8 @@ namespace tutti::preload {
 struct Process {
   Datatypes datatypes;
   Groups groups;
-  bool is_watched;  ///< a deadline or a report is asked for
+  bool is_watched;                           ///< a deadline or a report is asked for
+  std::atomic<std::size_t> last_failure{0};  ///< a hash of the text that was printed last
 };
 
 /// Null where MPI carries out all calls: outside of MPI_Init and MPI_Finalize, in a job of one

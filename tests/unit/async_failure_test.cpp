@@ -144,6 +144,21 @@ TEST_CASE("an error that a helper thread met first is reported by one rank in it
   }
 }
 
+TEST_CASE(
+    "a deadline that helper threads meet is reported by a rank that waits for nothing of it") {
+  Settings settings;
+  settings.timeout = test::kShortDeadline;
+  for (const auto& nodes : {std::vector{2}, {1, 1}}) {
+    const auto outcomes = test::as_ranks(nodes, settings, [&](Communicator& comm) {
+      KVStore kv = KVStore::create(comm);
+      kv.init({1, 2}, {Tensor::full({5}, 0), Tensor::full({5}, 0)});
+      static_cast<void>(kv.push_async(1 + comm.rank(), Tensor::full({5}, 1)));
+      kv.barrier();
+    });
+    CHECK(test::all_say(outcomes, ErrorCode::timeout, "made the call, and rank 1"));
+  }
+}
+
 TEST_CASE("ranks that made different stores over a communicator are a mismatch") {
   const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
     std::optional<KVStore> unknown;

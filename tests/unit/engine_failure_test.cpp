@@ -359,7 +359,7 @@ TEST_CASE("what arrived before the group failed is no error of the call that wai
   int polls = 0;
   const auto ready = [&] {
     if (++polls == kLongAgo) {
-      waiter.raise_failure(ErrorCode::communication, "rank 7 left", /*reporter=*/true);
+      waiter.raise_failure(ErrorCode::communication, "rank 7 left", collectives::kThisRank);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return polls > kLongAgo;

@@ -16,9 +16,8 @@ namespace tutti {
 [[noreturn]] inline void throw_user_code(Group& group, const std::string& whose, const char* what) {
   const auto& topology = group.topology();
   const std::string text = name_of(topology, topology.rank) + ": " + whose + " threw: " + what;
-  const bool is_first = group.engine().raise_failure(ErrorCode::user_code, text);
-  std::throw_with_nested(
-      Error(ErrorCode::user_code, text, ErrorScope::failed, /*reporter=*/is_first));
+  const bool is_reporter = group.engine().raise_failure(ErrorCode::user_code, text);
+  std::throw_with_nested(Error(ErrorCode::user_code, text, ErrorScope::failed, is_reporter));
 }
 
 /// Runs `body`, which is code of the program; whose() names it. If it throws, the group fails,
@@ -32,7 +31,8 @@ void run_user_code(Group& group, Whose whose, Body body) {
     body();
   } catch (const Error& error) {
     if (error.recoverable()) throw_user_code(group, whose(), error.what());
-    group.engine().raise_failure(error.code(), error.what(), error.reporter());
+    group.engine().raise_failure(error.code(), error.what(),
+                                 error.reporter() ? collectives::kThisRank : collectives::kNoRank);
     throw;
   } catch (const std::exception& error) {
     throw_user_code(group, whose(), error.what());
