@@ -86,26 +86,25 @@ std::string name_of(const Topology& topology, int rank) {
 }
 
 namespace {
-template <class Item, class Print>
-std::string listed(const std::vector<Item>& items, const char* last_separator, Print print) {
-  std::string text;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) text += i + 1 == items.size() ? last_separator : ", ";
-    text += print(items[i]);
-  }
-  return text;
-}
 constexpr std::size_t kFew = 8;
 constexpr std::size_t kMany = 64;
 
-/// Returns a text such as "ranks 1, 2 and 5", or "ranks 1, 2, 5, ... and 90 more".
+/// Returns all items, or the first few of very many, such as "1, 2, 5, ... and 90 more".
+template <class Item, class Print>
+std::string listed(const std::vector<Item>& items, const char* last_separator, Print print) {
+  const std::size_t shown = items.size() <= kMany ? items.size() : kFew;
+  std::string text;
+  for (std::size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += i + 1 == items.size() ? last_separator : ", ";
+    text += print(items[i]);
+  }
+  if (shown == items.size()) return text;
+  return text + ", ... and " + std::to_string(items.size() - shown) + " more";
+}
+/// Returns a text such as "ranks 1, 2 and 5".
 std::string numbers(const std::vector<int>& ranks) {
-  const auto number = [](int rank) { return std::to_string(rank); };
-  if (ranks.size() == 1) return "rank " + number(ranks.front());
-  if (ranks.size() <= kMany) return "ranks " + listed(ranks, " and ", number);
-  const std::vector<int> first(ranks.begin(), ranks.begin() + kFew);
-  return "ranks " + listed(first, ", ", number) + ", ... and " +
-         std::to_string(ranks.size() - kFew) + " more";
+  return (ranks.size() == 1 ? "rank " : "ranks ") +
+         listed(ranks, " and ", [](int rank) { return std::to_string(rank); });
 }
 
 }  // namespace
@@ -129,11 +128,8 @@ std::string names_of(const Topology& topology, const std::vector<int>& ranks) {
              return std::to_string(topology.names->process_of(rank).value_or(0));
            });
   }
-  const std::size_t more = hosts.size() <= kMany ? 0 : hosts.size() - kFew;
-  hosts.resize(hosts.size() - more);
-  const std::string rest = more == 0 ? "" : ", ... and " + std::to_string(more) + " more";
   return numbers(ranks) + " (" + in_job + (hosts.size() == 1 ? "host " : "hosts ") +
-         listed(hosts, ", ", [](const std::string& host) { return host; }) + rest + pids + ")";
+         listed(hosts, ", ", [](const std::string& host) { return host; }) + pids + ")";
 }
 
 std::string of_group(const Topology& topology) {

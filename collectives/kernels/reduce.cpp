@@ -137,14 +137,15 @@ bool copies_by_lines() noexcept {
 #endif
 }
 
-/// Copies by the kernels' loop, except for incomplete lines at both ends.
-void copy_by_lines(const Kernels& kernels, std::byte* to, const std::byte* from,
-                   std::size_t bytes) noexcept {
+/// Copies by a kernel that takes whole lines of the destination, and the rest at both ends by
+/// memcpy().
+void copy_by_lines(void (*copy_lines)(std::byte*, const std::byte*, std::size_t), std::byte* to,
+                   const std::byte* from, std::size_t bytes) noexcept {
   const std::size_t head = std::min(bytes, bytes_to_line(to));
   const std::size_t lines = (bytes - head) / kCacheLineBytes * kCacheLineBytes;
   const std::size_t done = head + lines;
   std::memcpy(to, from, head);
-  kernels.copy_lines(to + head, from + head, lines);
+  copy_lines(to + head, from + head, lines);
   std::memcpy(to + done, from + done, bytes - done);
 }
 
@@ -154,19 +155,14 @@ void copy_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
   if (bytes < kLeastByLines || !copies_by_lines()) {
     std::memcpy(to, from, bytes);
   } else {
-    copy_by_lines(kernels, to, from, bytes);
+    copy_by_lines(kernels.copy_lines, to, from, bytes);
   }
 }
 
 /// Copies past the caches, except for incomplete lines at both ends.
 void stream_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
                   std::size_t bytes) noexcept {
-  if (to == from) return;
-  const std::size_t head = std::min(bytes, bytes_to_line(to));
-  const std::size_t lines = (bytes - head) / kCacheLineBytes * kCacheLineBytes;
-  std::memcpy(to, from, head);
-  kernels.stream_lines(to + head, from + head, lines);
-  std::memcpy(to + head + lines, from + head + lines, bytes - head - lines);
+  if (to != from) copy_by_lines(kernels.stream_lines, to, from, bytes);
 }
 
 /// Copies a single source of the destinations' type; NaNs are unchanged.
@@ -363,7 +359,7 @@ bool reduce_with(Isa isa, const Reduction& reduction, SourceList sources, Destin
 bool copy_with(Isa isa, std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
   const Kernels* const kernels = kernels_of(isa);
   if (kernels == nullptr) return false;
-  copy_by_lines(*kernels, to, from, bytes);
+  copy_by_lines(kernels->copy_lines, to, from, bytes);
   return true;
 }
 

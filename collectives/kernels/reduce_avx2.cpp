@@ -38,19 +38,9 @@ struct Avx2 {
 
   [[gnu::target("avx2")]] static inline void copy_lines(std::byte* to, const std::byte* from,
                                                         std::size_t bytes) {
-    constexpr std::size_t kVectors = 4;
-    std::size_t at = 0;
-    for (; at + kVectors * sizeof(__m256i) <= bytes; at += kVectors * sizeof(__m256i)) {
-      const auto* source = reinterpret_cast<const __m256i*>(from + at);
-      auto* target = reinterpret_cast<__m256i*>(to + at);
-      const __m256i vectors[kVectors] = {_mm256_loadu_si256(source), _mm256_loadu_si256(source + 1),
-                                         _mm256_loadu_si256(source + 2),
-                                         _mm256_loadu_si256(source + 3)};
-      for (std::size_t i = 0; i < kVectors; ++i) _mm256_store_si256(target + i, vectors[i]);
-    }
-    for (; at < bytes; at += sizeof(__m256i)) {
-      _mm256_store_si256(reinterpret_cast<__m256i*>(to + at),
-                         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at)));
+    for (std::size_t at = 0; at < bytes; at += sizeof(__m256i)) {
+      const __m256i vector = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(to + at), vector);
     }
   }
 };

@@ -35,19 +35,9 @@ struct Avx512 {
 
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] static inline void copy_lines(
       std::byte* to, const std::byte* from, std::size_t bytes) {
-    constexpr std::size_t kVectors = 4;
-    std::size_t at = 0;
-    for (; at + kVectors * sizeof(__m512i) <= bytes; at += kVectors * sizeof(__m512i)) {
-      const auto* source = reinterpret_cast<const __m512i*>(from + at);
-      auto* target = reinterpret_cast<__m512i*>(to + at);
-      const __m512i vectors[kVectors] = {_mm512_loadu_si512(source), _mm512_loadu_si512(source + 1),
-                                         _mm512_loadu_si512(source + 2),
-                                         _mm512_loadu_si512(source + 3)};
-      for (std::size_t i = 0; i < kVectors; ++i) _mm512_store_si512(target + i, vectors[i]);
-    }
-    for (; at < bytes; at += sizeof(__m512i)) {
-      _mm512_store_si512(reinterpret_cast<__m512i*>(to + at),
-                         _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from + at)));
+    for (std::size_t at = 0; at < bytes; at += sizeof(__m512i)) {
+      const __m512i vector = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from + at));
+      _mm512_store_si512(reinterpret_cast<__m512i*>(to + at), vector);
     }
   }
 };

@@ -28,6 +28,10 @@ namespace tutti::collectives {
 inline constexpr int kReporterOfAgreed = 0;
 inline constexpr int kThisRank = -1;
 inline constexpr int kNoRank = -2;
+/// The same for an error that all ranks throw alike, of which this rank has caught its own.
+inline int reporter_of_agreed(const Error& error) noexcept {
+  return error.reporter() ? kThisRank : kReporterOfAgreed;
+}
 
 /// Examines another rank of this node that gives no signal.
 class Observer {

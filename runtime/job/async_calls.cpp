@@ -407,9 +407,7 @@ void AsyncCalls::fail_for_good() noexcept {
     try {
       if (const auto local = collectives::caught(rethrow_as_failure)) engine_.fail(*local);
     } catch (const Error& known) {
-      engine_.raise_failure(
-          known.code(), known.what(),
-          known.reporter() ? collectives::kThisRank : collectives::kReporterOfAgreed);
+      engine_.raise_failure(known.code(), known.what(), collectives::reporter_of_agreed(known));
       error = std::current_exception();
     }
   } catch (...) {  // no memory to describe the error

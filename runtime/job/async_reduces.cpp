@@ -54,9 +54,7 @@ void AsyncReduces::carry_slice(AsyncJob& job, std::size_t bytes) {
     if (job.done + bytes == job.bytes) trace(job);
   } catch (const Error& error) {
     if (job.done > 0) {
-      engine_.raise_failure(
-          error.code(), error.what(),
-          error.reporter() ? collectives::kThisRank : collectives::kReporterOfAgreed);
+      engine_.raise_failure(error.code(), error.what(), collectives::reporter_of_agreed(error));
     }
     throw;
   }

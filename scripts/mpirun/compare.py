@@ -203,6 +203,7 @@ class Choice:
                           "configuration of Open MPI")
         return ["--mca", "mpi_yield_when_idle", "1"]
 
+
 # A program of --busy. It ends with this one, however that ends.
 COMPUTES = """
 import os, sys

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank goes wrong: fault absent|gathered|differs|returned|settings.
+// One rank goes wrong: fault absent|goes-on|gathered|differs|returned|settings.
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +19,10 @@ int main(int argc, char** argv) {
   if (strcmp(fault, "absent") == 0) {
     if (is_last) sleep(60);
     MPI_Allreduce(&value, results, 1, MPI_INT, MPI_SUM, rows);
+  } else if (strcmp(fault, "goes-on") == 0) { /* beyond a deadline, on all other ranks */
+    MPI_Comm_set_errhandler(rows, MPI_ERRORS_RETURN);
+    if (is_last) sleep(5);
+    for (int i = 0; i < 3; ++i) MPI_Allreduce(&value, results, 1, MPI_INT, MPI_SUM, rows);
   } else if (strcmp(fault, "gathered") == 0) {
     const int counts[] = {1, 1}, places[] = {0, 1};
     if (!is_last) MPI_Gatherv(&value, 1, MPI_INT, results, counts, places, MPI_INT, 0, rows);

@@ -169,6 +169,11 @@ class Faults(unittest.TestCase):
         self.assertRegex(errors, r"waited 2\S* s for rank 2 .*, which did not arrive")
         self.assertNotEqual(status, 0)
 
+    def test_a_program_that_goes_on_after_a_failure_sees_it_once(self):
+        status, _, errors = self.fault("goes-on", TUTTI_TIMEOUT="1")
+        self.assertEqual(errors.count("error: "), 1, errors)
+        self.assertEqual(status, 0, errors)
+
     def test_so_are_different_calls_that_mpi_would_carry_out(self):
         status, _, errors = self.fault("gathered", TUTTI_TIMEOUT="20")
         self.assertIn("MPI_Gatherv on grid rows", errors)

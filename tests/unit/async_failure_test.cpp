@@ -12,6 +12,7 @@
 
 #include "tutti/kvstore.hpp"
 
+#include "runtime/job/async_calls.hpp"
 #include "support/checks.hpp"
 #include "support/child.hpp"
 #include "support/standard_error.hpp"
@@ -157,6 +158,21 @@ TEST_CASE(
     });
     CHECK(test::all_say(outcomes, ErrorCode::timeout, "made the call, and rank 1"));
   }
+}
+
+TEST_CASE("a rank that ends MPI with calls under way says so") {
+  const std::string said = test::written_by([] {
+    test::as_ranks({2}, {}, [&](Communicator& comm) {
+      KVStore kv = KVStore::create(comm);
+      kv.init(1, Tensor::full({5}, 0));
+      if (comm.rank() == 0) static_cast<void>(kv.push_async(1, Tensor::full({5}, 1)));
+      if (comm.rank() == 0) park_async_calls(/*tells_others=*/true);
+      while (!comm.group()->failed()) std::this_thread::yield();
+    });
+  });
+  CAPTURE(said);
+  CHECK(said.find("error: the program ends MPI before its asynchronous calls are complete (push of "
+                  "key 1") != std::string::npos);
 }
 
 TEST_CASE("ranks that made different stores over a communicator are a mismatch") {

@@ -7,6 +7,8 @@
 #include <doctest/doctest.h>
 #include <limits>
 #include <memory>
+#include <numeric>
+#include <vector>
 
 #include "tutti/kvstore.hpp"
 
@@ -350,6 +352,15 @@ TEST_CASE("a disagreement of more ranks than a report has room for says how many
   CHECK(test::all_say(outcomes, ErrorCode::mismatch, "rank 3 (host"));
   REQUIRE(test::all_say(outcomes, ErrorCode::mismatch, " more ranks made other calls; "));
   CHECK(std::string(outcomes[0]->what()).ends_with("; nothing was changed"));
+}
+
+TEST_CASE("names of very many ranks are cut short") {
+  std::vector<int> ranks(65);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const Topology topology = Topology::consecutive(0, {100});
+  CHECK(names_of(topology, ranks).starts_with("ranks 0, 1, 2, 3, 4, 5, 6, 7, ... and 57 more ("));
+  ranks.pop_back();
+  CHECK(names_of(topology, ranks).find(", 62 and 63 (") != std::string::npos);
 }
 
 TEST_CASE("a rank that ends by an exception reports it alone") {
