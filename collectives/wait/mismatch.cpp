@@ -65,7 +65,8 @@ MismatchReport find_mismatch(const Topology& topology, std::uint64_t sequence,
   if (parties.size() == 1) {
     return {ErrorCode::mismatch,
             call + ": all ranks made the same call (" + parties.front().statement->text +
-                ") but with different settings of their updater or values; nothing was changed"};
+                ") but with other arguments than it shows, such as an updater's settings, values "
+                "or the sizes of blocks; nothing was changed"};
   }
   const std::string advice =
       "every rank must make the same calls in the same order; nothing was changed";

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/arguments.hpp"
 
+#include <utility>
+
 #include "runtime/base/digest.hpp"
 
 namespace tutti::preload {
@@ -23,9 +25,23 @@ std::string name_of_type(MPI_Datatype type) {
 
 }  // namespace
 
-std::string words(const char* function, int count, MPI_Datatype type, MPI_Comm comm) {
-  return std::string(function) + " of " + std::to_string(count) + " " + name_of_type(type) +
+std::string words(const char* function, int count, MPI_Datatype type, const std::string& more,
+                  MPI_Comm comm) {
+  return std::string(function) + " of " + std::to_string(count) + " " + name_of_type(type) + more +
          " on " + name_of(comm);
+}
+
+std::string with(MPI_Op op) {
+  const std::pair<MPI_Op, const char*> names[] = {
+      {MPI_SUM, "MPI_SUM"},        {MPI_PROD, "MPI_PROD"},     {MPI_MIN, "MPI_MIN"},
+      {MPI_MAX, "MPI_MAX"},        {MPI_LAND, "MPI_LAND"},     {MPI_LOR, "MPI_LOR"},
+      {MPI_LXOR, "MPI_LXOR"},      {MPI_BAND, "MPI_BAND"},     {MPI_BOR, "MPI_BOR"},
+      {MPI_BXOR, "MPI_BXOR"},      {MPI_MINLOC, "MPI_MINLOC"}, {MPI_MAXLOC, "MPI_MAXLOC"},
+      {MPI_REPLACE, "MPI_REPLACE"}};
+  for (const auto& [known, name] : names) {
+    if (op == known) return std::string(" with ") + name;
+  }
+  return " with an operation of the program";
 }
 
 std::optional<Reduction> reduction_of(const Process& process, const Elements& all) {

@@ -23,9 +23,13 @@ inline const std::byte* as_bytes(const void* memory) {
 }
 inline std::byte* as_bytes(void* memory) { return static_cast<std::byte*>(memory); }
 
-/// A call in words, for errors: "MPI_Bcast of 7 MPI_INT on grid rows".
-std::string words(const char* function, int count, MPI_Datatype type, MPI_Comm comm);
+/// A call in words, for errors: "MPI_Bcast of 7 MPI_INT with root 0 on grid rows".
+std::string words(const char* function, int count, MPI_Datatype type, const std::string& more,
+                  MPI_Comm comm);
 std::string name_of(MPI_Comm comm);
+/// " with MPI_SUM"
+std::string with(MPI_Op op);
+inline std::string with_root(int root) { return " with root " + std::to_string(root); }
 
 /// The digest that ranks compare beside the kind of call, the operation and the root. Below 2^56
 /// elements, calls of other counts or types have other digests.
@@ -85,7 +89,7 @@ int carry_out_by_mpi(const char* name, MPI_Comm comm, ByMpi by_mpi) {
 /// Carries out by MPI a reduction that the engine cannot carry out.
 template <class ByMpi>
 int reduce_by_mpi(const char* name, const Elements& all, MPI_Comm comm, ByMpi by_mpi) {
-  const auto describe = [&] { return words(name, all.count, all.type, comm); };
+  const auto describe = [&] { return words(name, all.count, all.type, with(all.op), comm); };
   const auto count = static_cast<std::uint64_t>(all.count);
   return carry_out_by_mpi(name, comm, count, describe, by_mpi);
 }

@@ -34,8 +34,9 @@ struct Blocks {
   [[nodiscard]] int ranks() const { return served.group->topology().size; }
   void run(Kind kind, int root, std::span<const Segment> segments) const {
     const auto describe = [&] {
-      return std::string(name) + " of " + std::to_string(bytes) + " bytes a rank on " +
-             name_of(comm);
+      const bool has_root = kind == Kind::gather || kind == Kind::scatter;
+      return std::string(name) + " of " + std::to_string(bytes) + " bytes a rank" +
+             (has_root ? with_root(root) : "") + " on " + name_of(comm);
     };
     served.group->engine().run({.kind = kind,
                                 .root = root,
@@ -118,12 +119,13 @@ int allgather(const Source& from, const Target& to, MPI_Comm comm) {
     return PMPI_Allgather(from.buffer, from.count, from.type, to.buffer, to.count, to.type, comm);
   };
   if (process() == nullptr) return by_mpi();
+  const auto left = [&] { return carry_out_by_mpi("MPI_Allgather", comm, by_mpi); };
   const Items block(*process(), to.count, to.type);
   const auto blocks = blocks_of("MPI_Allgather", block, comm);
-  if (!blocks || to.buffer == MPI_IN_PLACE) return by_mpi();
+  if (!blocks || to.buffer == MPI_IN_PLACE) return left();
   const bool in_place = from.buffer == MPI_IN_PLACE;
   const Items given = in_place ? block : Items(*process(), from.count, from.type);
-  if (given.bytes() != block.bytes()) return by_mpi();
+  if (given.bytes() != block.bytes()) return left();
   const auto own = [&] {
     return guarded_code(comm, [&] {
       const int rank = blocks->served.rank;
@@ -170,12 +172,14 @@ int alltoall(const Source& from, const Target& to, MPI_Comm comm) {
   const auto by_mpi = [&] {
     return PMPI_Alltoall(from.buffer, from.count, from.type, to.buffer, to.count, to.type, comm);
   };
-  if (process() == nullptr || from.buffer == MPI_IN_PLACE) return by_mpi();  // on all ranks
+  if (process() == nullptr) return by_mpi();
+  const auto left = [&] { return carry_out_by_mpi("MPI_Alltoall", comm, by_mpi); };
+  if (from.buffer == MPI_IN_PLACE) return left();  // on all ranks
   const Items block(*process(), to.count, to.type);
   const auto blocks = blocks_of("MPI_Alltoall", block, comm);
-  if (!blocks || to.buffer == MPI_IN_PLACE) return by_mpi();
+  if (!blocks || to.buffer == MPI_IN_PLACE) return left();
   const Items given(*process(), from.count, from.type);
-  if (given.bytes() != block.bytes()) return by_mpi();
+  if (given.bytes() != block.bytes()) return left();
   const auto own = [&] {
     return guarded_code(comm, [&] {
       const int rank = blocks->served.rank;
@@ -199,13 +203,14 @@ int gather(const Source& from, const Target& to, int root, MPI_Comm comm) {
                        comm);
   };
   if (process() == nullptr) return by_mpi();
+  const auto left = [&] { return carry_out_by_mpi("MPI_Gather", comm, by_mpi); };
   const bool in_place = from.buffer == MPI_IN_PLACE;  // on the root alone
   const Items block(*process(), in_place ? to.count : from.count, in_place ? to.type : from.type);
   const auto blocks = blocks_of("MPI_Gather", block, comm);
-  if (!blocks || !is_root_of(blocks->served, root)) return by_mpi();
+  if (!blocks || !is_root_of(blocks->served, root)) return left();
   const bool is_root = blocks->served.rank == root;
   const Items wanted = is_root ? Items(*process(), to.count, to.type) : block;
-  if (wanted.bytes() != block.bytes() || (in_place && !is_root)) return by_mpi();
+  if (wanted.bytes() != block.bytes() || (in_place && !is_root)) return left();
   const auto own = [&] {
     return guarded_code(comm, [&] {
       std::optional<Items> all;
@@ -232,13 +237,14 @@ int scatter(const Source& from, const Target& to, int root, MPI_Comm comm) {
                         comm);
   };
   if (process() == nullptr) return by_mpi();
+  const auto left = [&] { return carry_out_by_mpi("MPI_Scatter", comm, by_mpi); };
   const bool in_place = to.buffer == MPI_IN_PLACE;  // on the root alone
   const Items block(*process(), in_place ? from.count : to.count, in_place ? from.type : to.type);
   const auto blocks = blocks_of("MPI_Scatter", block, comm);
-  if (!blocks || !is_root_of(blocks->served, root)) return by_mpi();
+  if (!blocks || !is_root_of(blocks->served, root)) return left();
   const bool is_root = blocks->served.rank == root;
   const Items given = is_root ? Items(*process(), from.count, from.type) : block;
-  if (given.bytes() != block.bytes() || (in_place && !is_root)) return by_mpi();
+  if (given.bytes() != block.bytes() || (in_place && !is_root)) return left();
   const auto own = [&] {
     return guarded_code(comm, [&] {
       Sides sides(comm);
@@ -295,8 +301,8 @@ int reduce_blocks(const Served& served, const Reduction& taken, const Counts& co
       segments.add(kEveryRank, static_cast<int>(to), counts.of_ranks[to]);
     }
     const auto describe = [&] {
-      return "MPI_Reduce_scatter of " + std::to_string(counts.total) + " elements on " +
-             name_of(comm);
+      return "MPI_Reduce_scatter of " + std::to_string(counts.total) + " elements (" +
+             to_string(taken.op) + ") on " + name_of(comm);
     };
     served.group->engine().run({.kind = Kind::reduce_scatter,
                                 .reduce = taken.op,
@@ -312,17 +318,18 @@ int reduce_scatter(const void* input, const TargetOfMany& to, MPI_Op op, MPI_Com
   const auto by_mpi = [&] {
     return PMPI_Reduce_scatter(input, to.buffer, to.counts, to.type, op, comm);
   };
+  const auto left = [&] { return carry_out_by_mpi("MPI_Reduce_scatter", comm, by_mpi); };
   const auto taken =
       process() == nullptr ? std::nullopt : reduction_of(*process(), {1, to.type, op});
   if (!taken) return reduce_by_mpi("MPI_Reduce_scatter", {1, to.type, op}, comm, by_mpi);
   const Served* served = served_by(*process(), comm);
-  if (served == nullptr || to.counts == nullptr) return by_mpi();
+  if (served == nullptr || to.counts == nullptr) return left();
   Counts counts;
   for (int rank = 0; rank < served->group->topology().size; ++rank) {
-    if (to.counts[rank] < 0) return by_mpi();
+    if (to.counts[rank] < 0) return left();
     counts.add(static_cast<std::size_t>(to.counts[rank]) * taken->count);
   }
-  if (counts.total == 0) return by_mpi();
+  if (counts.total == 0) return left();
   const auto own = [&] { return reduce_blocks(*served, *taken, counts, input, to.buffer, comm); };
   if (taken->has_an_order()) return own();
   const std::size_t bytes = counts.total * size_of(taken->element);
@@ -409,14 +416,15 @@ int allgatherv(const Source& from, const TargetOfMany& to, MPI_Comm comm) {
     return PMPI_Allgatherv(from.buffer, from.count, from.type, to.buffer, to.counts, to.places,
                            to.type, comm);
   };
+  const auto left = [&] { return carry_out_by_mpi("MPI_Allgatherv", comm, by_mpi); };
   const auto counts = process() == nullptr ? std::nullopt : bytes_of(to, comm);
   const Served* served = counts ? served_by(*process(), comm) : nullptr;
-  if (served == nullptr) return by_mpi();
+  if (served == nullptr) return left();
   const auto rank = static_cast<std::size_t>(served->rank);
   const bool in_place = from.buffer == MPI_IN_PLACE;
   const Items given = in_place ? Items(*process(), to.counts[rank], to.type)
                                : Items(*process(), from.count, from.type);
-  if (given.bytes().value_or(0) != counts->of_ranks[rank]) return by_mpi();
+  if (given.bytes().value_or(0) != counts->of_ranks[rank]) return left();
   const auto own = [&] {
     return guarded_code(comm, [&] {
       Sides sides(comm);

@@ -5,7 +5,7 @@
 // as the other way's had left the ranks. Only the later half of them counts: the library still
 // tries its paths in the others, and the MPI's are cold. Then ranks add up their median times, and
 // the way that is faster carries out all later calls. What a rank does follows from the number of
-// such calls and from that sum, which are equal on all ranks.
+// such calls that did not fail in the library and from that sum, which are equal on all ranks.
 #pragma once
 
 #include <array>
@@ -32,6 +32,9 @@ class Choice {
     const auto begun = Clock::now();
     const int code = is_mpis_turn ? by_mpi() : own();
     const std::chrono::duration<float, std::micro> spent = Clock::now() - begun;
+    // All ranks raise what the library raises, but where their calls differ, each of another kind:
+    // if these counted, ranks would take other ways in later calls.
+    if (!is_mpis_turn && code > MPI_ERR_LASTCODE) return code;
     size.microseconds[is_mpis_turn ? 1 : 0][size.calls % kKept] = spent.count();
     if (++size.calls == kCalls) decide(size, comm);
     return code;

@@ -48,12 +48,14 @@ int allreduce(const void* input, void* output, const Elements& all, MPI_Comm com
   if (!taken) return reduce_by_mpi("MPI_Allreduce", all, comm, by_mpi);
   const Served* served = served_by(*process, comm);
   const bool is_valid = input != nullptr && output != nullptr && output != MPI_IN_PLACE;
-  if (served == nullptr || !is_valid) return by_mpi();
+  if (served == nullptr || !is_valid) return carry_out_by_mpi("MPI_Allreduce", comm, by_mpi);
   const auto own = [&] {
     return guarded(comm, [&] {
       const void* from = input == MPI_IN_PLACE ? output : input;
       const Segment segment{as_bytes(from), as_bytes(output), taken->count, taken->element};
-      const auto describe = [&] { return words("MPI_Allreduce", all.count, all.type, comm); };
+      const auto describe = [&] {
+        return words("MPI_Allreduce", all.count, all.type, with(all.op), comm);
+      };
       served->group->engine().run({.kind = Kind::allreduce,
                                    .reduce = taken->op,
                                    .digest = digest_of(taken->count, taken->element),
@@ -77,14 +79,16 @@ int reduce(const void* input, void* output, const Elements& all, int root, MPI_C
   const bool is_root = is_valid && served->rank == root;
   if (is_root) is_valid = output != nullptr && output != MPI_IN_PLACE;
   if (is_valid && !is_root) is_valid = input != MPI_IN_PLACE;
-  if (!is_valid) return by_mpi();
+  if (!is_valid) return carry_out_by_mpi("MPI_Reduce", comm, by_mpi);
   const auto own = [&] {
     return guarded(comm, [&] {
       const void* from = input == MPI_IN_PLACE ? output : input;
       const Segment segment{as_bytes(from), is_root ? as_bytes(output) : nullptr,
                             taken->count,   taken->element,
                             kEveryRank,     root};
-      const auto describe = [&] { return words("MPI_Reduce", all.count, all.type, comm); };
+      const auto describe = [&] {
+        return words("MPI_Reduce", all.count, all.type, with(all.op) + with_root(root), comm);
+      };
       served->group->engine().run({.kind = Kind::reduce,
                                    .reduce = taken->op,
                                    .root = root,
@@ -105,7 +109,7 @@ int bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
   const Served* served = items.bytes() ? served_by(*process, comm) : nullptr;
   const bool is_valid =
       served != nullptr && is_root_of(*served, root) && (buffer != nullptr || !items.are_plain());
-  if (!is_valid) return by_mpi();
+  if (!is_valid) return carry_out_by_mpi("MPI_Bcast", comm, by_mpi);
   const bool is_root = served->rank == root;
   const auto own = [&] {
     return guarded_code(comm, [&] {
@@ -116,7 +120,7 @@ int bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
       if (code != MPI_SUCCESS) return code;
       std::byte* data = is_root ? const_cast<std::byte*>(input) : items.target(buffer, copy);
       const Segment segment{data, data, *items.bytes(), DType::uint8, root};
-      const auto describe = [&] { return words("MPI_Bcast", count, type, comm); };
+      const auto describe = [&] { return words("MPI_Bcast", count, type, with_root(root), comm); };
       served->group->engine().run({.kind = Kind::broadcast,
                                    .root = root,
                                    .digest = digest_of(*items.bytes(), DType::uint8),

@@ -51,12 +51,20 @@ bool is_root_here(int root, MPI_Comm comm) {
 void add_reductions(Functions& all) {
   all.Reduce_c = [](const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,
                     int root, MPI_Comm comm) {
-    if (!fits(count)) return PMPI_Reduce_c(input, output, count, type, op, root, comm);
+    if (!fits(count)) {
+      return carry_out_by_mpi("MPI_Reduce", comm, [&] {
+        return PMPI_Reduce_c(input, output, count, type, op, root, comm);
+      });
+    }
     return reduce(input, output, {as_int(count), type, op}, root, comm);
   };
   all.Allreduce_c = [](const void* input, void* output, MPI_Count count, MPI_Datatype type,
                        MPI_Op op, MPI_Comm comm) {
-    if (!fits(count)) return PMPI_Allreduce_c(input, output, count, type, op, comm);
+    if (!fits(count)) {
+      return carry_out_by_mpi("MPI_Allreduce", comm, [&] {
+        return PMPI_Allreduce_c(input, output, count, type, op, comm);
+      });
+    }
     return allreduce(input, output, {as_int(count), type, op}, comm);
   };
   all.Reduce_scatter_c = [](const void* input, void* output, const MPI_Count* counts,
@@ -66,7 +74,9 @@ void add_reductions(Functions& all) {
         counts != nullptr && comm != MPI_COMM_NULL && PMPI_Comm_size(comm, &ranks) == MPI_SUCCESS;
     const std::span<const MPI_Count> given(counts, static_cast<std::size_t>(ranks));
     if (!is_known || !std::ranges::all_of(given, fits)) {
-      return PMPI_Reduce_scatter_c(input, output, counts, type, op, comm);
+      return carry_out_by_mpi("MPI_Reduce_scatter", comm, [&] {
+        return PMPI_Reduce_scatter_c(input, output, counts, type, op, comm);
+      });
     }
     std::vector<int> small(given.size());
     std::ranges::transform(given, small.begin(), as_int);
@@ -74,27 +84,38 @@ void add_reductions(Functions& all) {
   };
   all.Reduce_scatter_block_c = [](const void* input, void* output, MPI_Count count,
                                   MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-    if (!fits(count)) return PMPI_Reduce_scatter_block_c(input, output, count, type, op, comm);
+    if (!fits(count)) {
+      return carry_out_by_mpi("MPI_Reduce_scatter_block", comm, [&] {
+        return PMPI_Reduce_scatter_block_c(input, output, count, type, op, comm);
+      });
+    }
     return reduce_scatter_block(input, {output, as_int(count), type}, op, comm);
   };
 }
 
 void add_moves(Functions& all) {
   all.Bcast_c = [](void* buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
-    if (!fits(count)) return PMPI_Bcast_c(buffer, count, type, root, comm);
+    if (!fits(count)) {
+      return carry_out_by_mpi("MPI_Bcast", comm,
+                              [&] { return PMPI_Bcast_c(buffer, count, type, root, comm); });
+    }
     return bcast(buffer, as_int(count), type, root, comm);
   };
   all.Allgather_c = [](const void* input, MPI_Count given, MPI_Datatype given_type, void* output,
                        MPI_Count count, MPI_Datatype type, MPI_Comm comm) {
     if (!fits(count) || (input != MPI_IN_PLACE && !fits(given))) {
-      return PMPI_Allgather_c(input, given, given_type, output, count, type, comm);
+      return carry_out_by_mpi("MPI_Allgather", comm, [&] {
+        return PMPI_Allgather_c(input, given, given_type, output, count, type, comm);
+      });
     }
     return allgather({input, as_int(given), given_type}, {output, as_int(count), type}, comm);
   };
   all.Alltoall_c = [](const void* input, MPI_Count given, MPI_Datatype given_type, void* output,
                       MPI_Count count, MPI_Datatype type, MPI_Comm comm) {
     if (!fits(count) || (input != MPI_IN_PLACE && !fits(given))) {
-      return PMPI_Alltoall_c(input, given, given_type, output, count, type, comm);
+      return carry_out_by_mpi("MPI_Alltoall", comm, [&] {
+        return PMPI_Alltoall_c(input, given, given_type, output, count, type, comm);
+      });
     }
     return alltoall({input, as_int(given), given_type}, {output, as_int(count), type}, comm);
   };
@@ -102,7 +123,9 @@ void add_moves(Functions& all) {
                     MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     const bool is_root = root < 0 || is_root_here(root, comm);
     if ((input != MPI_IN_PLACE && !fits(given)) || (is_root && !fits(count))) {
-      return PMPI_Gather_c(input, given, given_type, output, count, type, root, comm);
+      return carry_out_by_mpi("MPI_Gather", comm, [&] {
+        return PMPI_Gather_c(input, given, given_type, output, count, type, root, comm);
+      });
     }
     return gather({input, as_int(given), given_type}, {output, as_int(count), type}, root, comm);
   };
@@ -110,7 +133,9 @@ void add_moves(Functions& all) {
                      MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     const bool is_root = root < 0 || is_root_here(root, comm);
     if ((output != MPI_IN_PLACE && !fits(count)) || (is_root && !fits(given))) {
-      return PMPI_Scatter_c(input, given, given_type, output, count, type, root, comm);
+      return carry_out_by_mpi("MPI_Scatter", comm, [&] {
+        return PMPI_Scatter_c(input, given, given_type, output, count, type, root, comm);
+      });
     }
     return scatter({input, as_int(given), given_type}, {output, as_int(count), type}, root, comm);
   };

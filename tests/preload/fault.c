@@ -1,46 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank goes wrong: fault absent|goes-on|gathered|differs|returned|settings.
+// The last rank goes wrong: fault NAME [return]. With "return" each rank prints the first error
+// that it gets, and the job goes on.
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+static int rank, is_last, value = 1, results[2];
+static MPI_Comm rows;
+
+static int sum(int count) {
+  return MPI_Allreduce(&value, results, count, MPI_INT, MPI_SUM, rows);
+}
+
+/* Other counts, datatypes, operations, roots and calls than those of the other ranks. */
+static int differ(const char* fault) {
+  const int counts[] = {1, 1, 1}, places[] = {0, 1, 2};
+  int all[3];
+  if (strcmp(fault, "types") == 0) {
+    return MPI_Allreduce(results, results + 1, 1, is_last ? MPI_FLOAT : MPI_INT, MPI_SUM, rows);
+  }
+  if (strcmp(fault, "counts") == 0) return sum(is_last ? 1 : 2);
+  if (strcmp(fault, "operations") == 0) {
+    return MPI_Allreduce(&value, results, 1, MPI_INT, is_last ? MPI_MAX : MPI_SUM, rows);
+  }
+  if (strcmp(fault, "roots") == 0) return MPI_Bcast(&value, 1, MPI_INT, is_last ? 1 : 0, rows);
+  if (strcmp(fault, "calls") == 0) {
+    return is_last ? MPI_Barrier(rows) : MPI_Bcast(&value, 1, MPI_INT, 0, rows);
+  }
+  if (strcmp(fault, "empty") == 0) {
+    return is_last ? MPI_Barrier(rows) : MPI_Bcast(&value, 0, MPI_INT, 0, rows);
+  }
+  if (strcmp(fault, "gathered") == 0) { /* which MPI carries out */
+    return is_last ? MPI_Scan(&value, results, 1, MPI_INT, MPI_SUM, rows)
+                   : MPI_Gatherv(&value, 1, MPI_INT, all, counts, places, MPI_INT, 0, rows);
+  }
+  return sum(1);
+}
+
+static void fail_as_told(const char* fault) {
+  if (!is_last) return;
+  if (strcmp(fault, "absent") == 0) sleep(60);
+  if (strcmp(fault, "late") == 0) sleep(5);
+  if (strcmp(fault, "killed") == 0) raise(SIGKILL);
+  if (strcmp(fault, "stopped") == 0) raise(SIGSTOP);
+  if (strcmp(fault, "exits") == 0) _exit(0);
+  if (strcmp(fault, "finalizes") == 0) MPI_Finalize(), _exit(0);
+  if (strcmp(fault, "aborts") == 0) MPI_Abort(MPI_COMM_WORLD, 7);
+}
+
+/* After many calls in which ranks differ, all of them still take the same way. */
+static void go_on(void) {
+  int wrong = 0;
+  for (int i = 0; i < 40; ++i) {
+    int given = rank == 0 ? i : -1;
+    wrong += MPI_Barrier(rows) != MPI_SUCCESS;
+    wrong += MPI_Bcast(&given, 1, MPI_INT, 0, rows) != MPI_SUCCESS || given != i;
+  }
+  wrong += sum(1) != MPI_SUCCESS;
+  if (rank == 0) printf("then %d, %d wrong\n", results[0], wrong);
+}
+
 int main(int argc, char** argv) {
-  int rank, ranks, value = 1, results[2] = {0, 0};
   const char* fault = argc > 1 ? argv[1] : "";
+  const int returns = argc > 2;
+  int ranks, code = MPI_SUCCESS;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  MPI_Comm rows;
+  is_last = rank == ranks - 1;
   MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &rows);
   MPI_Comm_set_name(rows, "grid rows");
+  if (returns) MPI_Comm_set_errhandler(rows, MPI_ERRORS_RETURN);
   MPI_Barrier(rows);
-  const int is_last = rank == ranks - 1;
-  if (strcmp(fault, "absent") == 0) {
-    if (is_last) sleep(60);
-    MPI_Allreduce(&value, results, 1, MPI_INT, MPI_SUM, rows);
-  } else if (strcmp(fault, "goes-on") == 0) { /* beyond a deadline, on all other ranks */
-    MPI_Comm_set_errhandler(rows, MPI_ERRORS_RETURN);
-    if (is_last) sleep(5);
-    for (int i = 0; i < 3; ++i) MPI_Allreduce(&value, results, 1, MPI_INT, MPI_SUM, rows);
-  } else if (strcmp(fault, "gathered") == 0) {
-    const int counts[] = {1, 1}, places[] = {0, 1};
-    if (!is_last) MPI_Gatherv(&value, 1, MPI_INT, results, counts, places, MPI_INT, 0, rows);
-    if (is_last) MPI_Scan(&value, results, 1, MPI_INT, MPI_SUM, rows);
-  } else if (strcmp(fault, "differs") == 0) {
-    MPI_Allreduce(results, results + 1, 1, is_last ? MPI_FLOAT : MPI_INT, MPI_SUM, rows);
-  } else if (strcmp(fault, "returned") == 0) {
+  fail_as_told(fault);
+  for (int i = 0; i < (returns ? 20 : 1); ++i) {
+    const int now = differ(fault);
+    if (code == MPI_SUCCESS) code = now;
+  }
+  if (code != MPI_SUCCESS) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length;
-    MPI_Comm_set_errhandler(rows, MPI_ERRORS_RETURN);
-    const int code = is_last ? MPI_Barrier(rows) : MPI_Bcast(&value, 1, MPI_INT, 0, rows);
     MPI_Error_string(code, text, &length);
-    if (code != MPI_SUCCESS && rank == 0) printf("returned: %s\n", text);
-    /* And the communicator is whole. */
-    if (MPI_Allreduce(&value, results, 1, MPI_INT, MPI_SUM, rows) == MPI_SUCCESS && rank == 0) {
-      printf("then %d\n", results[0]);
-    }
+    printf("rank %d: %s\n", rank, text);
+    fflush(stdout);
   }
+  if (returns && strcmp(fault, "calls") == 0) go_on();
   MPI_Comm_free(&rows);
   MPI_Finalize();
   return 0;

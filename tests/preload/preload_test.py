@@ -66,6 +66,22 @@ class Results(unittest.TestCase):
         self.check(4, TUTTI_RANKS_PER_NODE="2")
         self.check(3, TUTTI_RANKS_PER_NODE="1")
 
+    def test_what_goes_on_beside_collectives(self):
+        for ranks, variables in ((1, {}), (2, {}), (3, {}), (4, {"TUTTI_RANKS_PER_NODE": "2"})):
+            status, output, errors = run([PROGRAMS / "preload_beside"], ranks, **variables)
+            self.assertEqual((status, output), (0, "4 cases, 0 wrong\n"), errors)
+
+    def test_a_program_that_calls_no_collective(self):
+        status, output, errors = run([PROGRAMS / "preload_beside", "quiet"], 3)
+        self.assertEqual((status, output, errors), (0, "0 cases, 0 wrong\n", ""))
+
+    def test_a_process_that_no_launcher_started(self):
+        done = subprocess.run([PROGRAMS / "preload_program"], capture_output=True, text=True,
+                              env={**os.environ, "LD_PRELOAD": LIBRARY}, timeout=LIMIT_S,
+                              check=False)
+        self.assertIn(" 0 wrong", done.stdout, done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_threads_have_a_communicator_each(self):
         for variables in ({}, {"TUTTI_RANKS_PER_NODE": "1"}):
             status, output, errors = run([PROGRAMS / "preload_threads"], 2, **variables)
@@ -147,6 +163,19 @@ class Fortran(unittest.TestCase):
         self.assertEqual(len(output.splitlines()), 25)
         return output
 
+    def test_a_program_gets_what_mpi_promises(self):
+        for program in ("preload_results", "preload_results_f08"):
+            for ranks, variables in ((1, {}), (2, {}), (3, {}), (4, {"TUTTI_RANKS_PER_NODE": "2"})):
+                status, output, errors = run([PROGRAMS / program], ranks, **variables)
+                self.assertEqual((status, output), (0, "33 cases, 0 wrong\n"), errors)
+
+    def test_calls_of_both_modules_are_taken(self):
+        taken = {"allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce",
+                 "reduce_scatter", "scatter"}
+        for program in ("preload_results", "preload_results_f08"):
+            _, _, errors = run([PROGRAMS / program], 2, TUTTI_STATISTICS="1")
+            self.assertLessEqual(taken, set(calls_in(errors)), errors)
+
     def test_a_solver_has_the_same_bits_in_each_layout(self):
         first = self.residuals(8, TUTTI_REPRODUCIBLE="1")
         for per_node in ("4", "1"):
@@ -159,38 +188,69 @@ class Fortran(unittest.TestCase):
         self.assertNotEqual(first, self.residuals(6, TUTTI_RANKS_PER_NODE="3"))
 
 
-class Faults(unittest.TestCase):
-    def fault(self, name, **variables):
-        return run([PROGRAMS / "preload_fault", name], 3, **variables)
+# The last rank's fault; the variables; what is said of it.
+FAULTS = (
+    ("absent", {"TUTTI_TIMEOUT": "2"}, (r"MPI_Allreduce of 1 MPI_INT\w* with MPI_SUM on grid rows",
+                                        r"waited 2\S* s for rank 2 .*, which did not arrive")),
+    ("stopped", {"TUTTI_TIMEOUT": "2"}, (r"waited 2\S* s for rank 2 .*stopped",)),
+    ("finalizes", {}, (r"rank 2 .* left before this call",)),
+    ("killed", {}, (r"rank 2 ",)),
+    ("counts", {}, (r"MPI_Allreduce of 2 MPI_INT", r"MPI_Allreduce of 1 MPI_INT")),
+    ("roots", {}, (r"of 1 MPI_INT\w* with root 0 on", r"of 1 MPI_INT\w* with root 1 on")),
+    ("calls", {}, (r"MPI_Bcast of 1 MPI_INT", r"MPI_Barrier on grid rows")),
+)
+# Those of the program in C alone.
+MORE_FAULTS = (
+    ("types", {}, (r"of 1 MPI_INT with MPI_SUM", r"of 1 MPI_FLOAT with MPI_SUM")),
+    ("operations", {}, (r"of 1 MPI_INT with MPI_SUM", r"of 1 MPI_INT with MPI_MAX")),
+    ("empty", {"TUTTI_TIMEOUT": "20"}, (r"MPI_Bcast on grid rows", r"MPI_Barrier on grid rows")),
+    ("gathered", {"TUTTI_TIMEOUT": "20"}, (r"MPI_Gatherv on grid rows", r"MPI_Scan on grid rows")),
+    ("exits", {}, (r"rank 2 ",)),
+)
 
-    def test_a_rank_that_is_absent_is_named(self):
-        status, _, errors = self.fault("absent", TUTTI_TIMEOUT="2")
-        self.assertRegex(errors, r"MPI_Allreduce of 1 MPI_INT on grid rows")
-        self.assertRegex(errors, r"waited 2\S* s for rank 2 .*, which did not arrive")
-        self.assertNotEqual(status, 0)
+
+class Faults(unittest.TestCase):
+    def fault(self, name, *words, program="preload_fault", **variables):
+        return run([PROGRAMS / program, name, *words], 3, **variables)
+
+    def check(self, program, faults):
+        for name, variables, expected in faults:
+            with self.subTest(program=program, fault=name):
+                status, _, errors = self.fault(name, program=program, **variables)
+                for pattern in expected:
+                    self.assertRegex(errors, pattern)
+                self.assertNotEqual(status, 0)
+
+    def test_a_rank_that_goes_wrong_is_named(self):
+        self.check("preload_fault", FAULTS + MORE_FAULTS)
+
+    @unittest.skipUnless(HAS_FORTRAN, "there is no compiler of Fortran for this MPI")
+    def test_also_in_fortran(self):
+        self.check("preload_fault_fortran", FAULTS)
+
+    def test_errors_are_returned_on_all_ranks_to_who_asks_for_that(self):
+        for name, variables, ranks in (("counts", {}, 3), ("roots", {}, 3), ("types", {}, 3),
+                                       ("late", {"TUTTI_TIMEOUT": "1"}, 2)):
+            with self.subTest(fault=name):
+                status, output, errors = self.fault(name, "return", **variables)
+                told = re.findall(r"^rank (\d): .*rank 2", output, re.MULTILINE)
+                self.assertEqual(sorted(told)[:ranks], ["0", "1", "2"][:ranks], output + errors)
+                self.assertEqual(status, 0, errors)
+
+    def test_after_many_of_them_all_ranks_still_go_the_same_way(self):
+        status, output, errors = self.fault("calls", "return")
+        self.assertRegex(output, r"rank 0: .*MPI_Bcast of 1 MPI_INT with root 0 on")
+        self.assertIn("then 3, 0 wrong", output, errors)
+        self.assertEqual(status, 0, errors)
 
     def test_a_program_that_goes_on_after_a_failure_sees_it_once(self):
-        status, _, errors = self.fault("goes-on", TUTTI_TIMEOUT="1")
+        status, _, errors = self.fault("late", "return", TUTTI_TIMEOUT="1")
         self.assertEqual(errors.count("error: "), 1, errors)
         self.assertEqual(status, 0, errors)
 
-    def test_so_are_different_calls_that_mpi_would_carry_out(self):
-        status, _, errors = self.fault("gathered", TUTTI_TIMEOUT="20")
-        self.assertIn("MPI_Gatherv on grid rows", errors)
-        self.assertIn("MPI_Scan on grid rows", errors)
-        self.assertNotEqual(status, 0)
-
-    def test_calls_that_differ_end_the_job(self):
-        status, _, errors = self.fault("differs")
-        self.assertIn("MPI_Allreduce of 1 MPI_INT on grid rows", errors)
-        self.assertIn("MPI_Allreduce of 1 MPI_FLOAT on grid rows", errors)
-        self.assertNotEqual(status, 0)
-
-    def test_or_are_returned_to_who_asks_for_that(self):
-        status, output, errors = self.fault("returned")
-        self.assertRegex(output, r"returned: .*MPI_Bcast of 1 MPI_INT on grid rows")
-        self.assertIn("then 3", output, errors)
-        self.assertEqual(status, 0, errors)
+    def test_a_program_may_abort(self):
+        status, _, errors = self.fault("aborts")
+        self.assertEqual(status, 7, errors)
 
     def test_a_setting_that_is_wrong_ends_the_job(self):
         status, _, errors = self.fault("", TUTTI_TIMEOUT="soon")
