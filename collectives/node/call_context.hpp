@@ -28,10 +28,13 @@ inline Signature sign(const Operation& operation, std::size_t bytes) noexcept {
   const auto kind = static_cast<std::uint64_t>(operation.kind);
   const auto reduce = static_cast<std::uint64_t>(operation.reduce);
   const auto check = static_cast<std::uint64_t>(operation.check);
-  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // roots and digests do not cancel out
-  const std::uint64_t keys =
-      operation.digest + static_cast<std::uint64_t>(operation.root) * kSpread;
-  return {keys, bytes, kind | reduce << 8 | check << Signature::kCheckShift};
+  // Odd numbers, so that digests, roots and sizes do not cancel out.
+  constexpr std::uint64_t kSpreadRoot = 0x9e3779b97f4a7c15;
+  constexpr std::uint64_t kSpreadBytes = 0xc2b2ae3d27d4eb4f;
+  const std::uint64_t keys = operation.digest +
+                             static_cast<std::uint64_t>(operation.root) * kSpreadRoot +
+                             bytes * kSpreadBytes;
+  return {keys, kind | reduce << 8 | check << Signature::kCheckShift};
 }
 
 /// This rank's current call. Written by its Call, read by the parts of the Call.

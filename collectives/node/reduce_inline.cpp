@@ -4,7 +4,7 @@
 //   announce     rank 0: [signature | x0]   rank 1: [signature | x1]   rank 2: [signature | x2]
 //   every rank   waits for all lines, reads the other ranks' payloads, reduces for itself
 //
-// Up to 24 bytes of one rank's data lie in the line of the signature itself, see TinyCall.
+// Up to 32 bytes of one rank's data lie in the line of the signature itself, see TinyCall.
 //
 // Cost: each rank writes one line and reads P - 1 lines. No second synchronisation is needed,
 // because the lines alternate (see AnnounceLine). It is the fastest way where only the latency

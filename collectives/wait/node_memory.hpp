@@ -50,13 +50,12 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// The signature of a collective call, which must be equal on all ranks.
 struct Signature {
-  std::uint64_t keys = 0;   ///< digest of keys, shapes, dtypes, updater and root, in order
-  std::uint64_t bytes = 0;  ///< size of the data on one rank
-  std::uint64_t what = 0;   ///< kind, reduction, and in the upper half Operation::check
+  std::uint64_t keys = 0;  ///< digest of keys, shapes, dtypes, updater, root and size, in order
+  std::uint64_t what = 0;  ///< kind, reduction, and in the upper half Operation::check
 
   static constexpr int kCheckShift = 32;
   [[nodiscard]] Signature without_check() const {
-    return {keys, bytes, what & ((std::uint64_t{1} << kCheckShift) - 1)};
+    return {keys, what & ((std::uint64_t{1} << kCheckShift) - 1)};
   }
   friend bool operator==(const Signature&, const Signature&) = default;
 };
@@ -70,8 +69,8 @@ struct SharedSegment {
   friend bool operator==(const SharedSegment&, const SharedSegment&) = default;
 };
 
-/// Bytes of data in the first cache line of an announcement.
-inline constexpr std::size_t kTinyBytes = sizeof(SharedSegment);
+/// Bytes of data in the first cache line of an announcement: what the rest of it leaves.
+inline constexpr std::size_t kTinyBytes = 32;
 
 /// The location of a call's segments: a single one is stored here, several in a table in the arena.
 /// A tiny call, whose only segment fits, stores its data here instead.
@@ -101,7 +100,7 @@ struct alignas(kLineBytes) AnnounceLine {
   SegmentDirectory directory = {};
   alignas(64) std::byte payload[kShortPayload];
 };
-static_assert(offsetof(AnnounceLine, directory) + sizeof(SegmentDirectory) <= 64);
+static_assert(offsetof(AnnounceLine, directory) + sizeof(SegmentDirectory) == 64);
 static_assert(offsetof(AnnounceLine, payload) == 64);
 
 enum AnnounceFlags : std::uint16_t {

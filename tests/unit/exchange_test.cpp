@@ -474,7 +474,7 @@ TEST_CASE("the table says what was chosen") {
           "in the node (20 ranks): the store's memory: up to 1 KiB inline, then direct",
           "in the node (20 ranks): ordinary memory: up to 1 KiB inline, then in chunks of 256 "
           "KiB",
-          "routes: tiny up to 24 B, small up to 1 KiB, announced up to 8 KiB if the path says so, "
+          "routes: tiny up to 32 B, small up to 1 KiB, announced up to 8 KiB if the path says so, "
           "then by path",
           "in the node (20 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
           "above 32768 KiB",

@@ -162,9 +162,9 @@ TEST_CASE("tiny calls of all kinds follow each other, and larger ones, whoever i
   }
 }
 
-TEST_CASE("up to 24 bytes travel in the first cache line, and 25 do not") {
+TEST_CASE("up to 32 bytes travel in the first cache line, and 33 do not") {
   const auto groups = make_thread_groups({2}, {});
-  for (const std::int64_t count : {24, 25}) {
+  for (const std::int64_t count : {32, 33}) {
     const auto outcomes = test::run_ranks(groups, [&](Communicator& comm) {
       Tensor data =
           Tensor::full({count}, 40 + static_cast<double>(count) + comm.rank(), DType::uint8);
@@ -174,8 +174,8 @@ TEST_CASE("up to 24 bytes travel in the first cache line, and 25 do not") {
     for (int rank = 0; rank < 2; ++rank) {
       const auto& line = last_line(*groups[static_cast<std::size_t>(rank)]);
       const auto own = static_cast<std::byte>(40 + count + rank);
-      CHECK((line.directory.tiny_payload[collectives::kTinyBytes - 1] == own) == (count == 24));
-      CHECK((line.payload[0] == own) == (count == 25));
+      CHECK((line.directory.tiny_payload[collectives::kTinyBytes - 1] == own) == (count == 32));
+      CHECK((line.payload[0] == own) == (count == 33));
     }
   }
 }
@@ -219,9 +219,9 @@ TEST_CASE("tiny blocks reach their ranks, among sums and larger blocks, whoever 
   }
 }
 
-TEST_CASE("blocks of one rank lie end to end in its first cache line, up to 24 bytes of them") {
+TEST_CASE("blocks of one rank lie end to end in its first cache line, up to 32 bytes of them") {
   const auto groups = make_thread_groups({2}, {});
-  for (const std::int64_t count : {12, 13}) {
+  for (const std::int64_t count : {16, 17}) {
     const auto outcomes = test::run_ranks(groups, [&](Communicator& comm) {
       const Tensor input =
           Tensor::full({2 * count}, 40 + static_cast<double>(count) + comm.rank(), DType::uint8);
@@ -232,9 +232,9 @@ TEST_CASE("blocks of one rank lie end to end in its first cache line, up to 24 b
     for (int rank = 0; rank < 2; ++rank) {
       const auto& line = last_line(*groups[static_cast<std::size_t>(rank)]);
       const auto own = static_cast<std::byte>(40 + count + rank);
-      CHECK((line.directory.tiny_payload[collectives::kTinyBytes - 1] == own) == (count == 12));
+      CHECK((line.directory.tiny_payload[collectives::kTinyBytes - 1] == own) == (count == 16));
       const std::byte* const slot = last_slot(*groups[static_cast<std::size_t>(rank)]);
-      CHECK((slot[static_cast<std::size_t>(rank) * 128] == own) == (count == 13));
+      CHECK((slot[static_cast<std::size_t>(rank) * 128] == own) == (count == 17));
     }
   }
 }
