@@ -173,6 +173,37 @@ def test_ranks_that_torchrun_starts_again_meet_each_other(tmp_path):
     assert sorted(done.stdout.splitlines()) == ["0 has 4 at attempt 1", "1 has 4 at attempt 1"]
 
 
+SLOW = """
+import sys, time
+
+def slowly(kind, error, trace):
+    time.sleep(1)
+    sys.__excepthook__(kind, error, trace)
+
+sys.excepthook = slowly
+import torch, torch.distributed as dist
+import tutti, tutti.torch
+
+if sys.argv[1] == "group":
+    dist.init_process_group("tutti")
+    dist.all_reduce(torch.ones(3 + dist.get_rank()))
+else:
+    kv = tutti.create(tutti.torch.world())
+    kv.init("w", torch.zeros(3 + kv.rank))
+"""
+
+
+@pytest.mark.parametrize("what", ["group", "store"])
+def test_torchrun_does_not_end_the_rank_that_says_why(what, tmp_path):
+    """It ends all ranks as soon as it sees that one has ended."""
+    program = tmp_path / "slow.py"
+    program.write_text(SLOW)
+    done = without_mpi(*TORCHRUN, 2, program, what, TUTTI_TIMEOUT="20")
+    assert done.returncode != 0
+    said = done.stderr.count("tutti.MismatchError: ")
+    assert said == 1, done.stderr
+
+
 SPAWNED = """
 import os, sys
 import torch, torch.distributed as dist, torch.multiprocessing as multiprocessing

@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import os
 import sys
+import time
 import weakref
 from types import TracebackType
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from ._errors import Error, InvalidArgumentError
 _Closable = TypeVar("_Closable")
 _open: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _process = os.getpid()
+_GRACE_S = 2.0  # as the library leaves to a reporter
 
 
 def track(closable: _Closable) -> _Closable:
@@ -51,6 +53,8 @@ def _on_exception(kind: type[BaseException], error: BaseException,
         return  # an interactive Python goes on
     _flush_captured()  # neither of the two ends below comes back to a hook that called this one
     if is_agreed:
+        if not error.reporter and _core.launched_for() == "none":  # type: ignore[attr-defined]
+            time.sleep(_GRACE_S)  # torchrun ends the reporter as soon as another rank has ended
         sys.exit(error.exit_code)  # type: ignore[attr-defined]  # every rank raises it, and ends
     with contextlib.suppress(Exception):  # a pipe that nobody reads, or a file that is closed
         sys.stdout.flush()
