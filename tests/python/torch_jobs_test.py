@@ -204,6 +204,44 @@ def test_torchrun_does_not_end_the_rank_that_says_why(what, tmp_path):
     assert said == 1, done.stderr
 
 
+ONE_MODEL = """
+import hashlib, sys
+import torch, tutti.torch
+
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+ranks = tutti.torch.world()
+torch.manual_seed(ranks.rank)  # rank 0's model is that of all
+model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+optimizer = tutti.torch.Optimizer(model.named_parameters(), "adamw", learning_rate=0.01)
+generator = torch.Generator().manual_seed(7)
+for step in range(30):
+    whole, wanted = torch.randn(12, 6, generator=generator), torch.randn(12, 2, generator=generator)
+    mine = slice(ranks.rank, None, ranks.size)
+    optimizer.zero_grad()
+    (model(whole[mine]) - wanted[mine]).square().mean().backward()
+    optimizer.step()
+weights = torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
+torch.save(weights, f"{sys.argv[1]}.{ranks.rank}")
+"""
+
+
+def test_torchrun_trains_one_model_with_an_optimizer_of_the_store(tmp_path):
+    import torch
+
+    program, file = tmp_path / "one_model.py", tmp_path / "weights"
+    program.write_text(ONE_MODEL)
+    def trained(*launcher):
+        done = without_mpi(*launcher, program, file, TUTTI_TIMEOUT="60")
+        assert done.returncode == 0, done.stderr
+        return [torch.load(path) for path in sorted(tmp_path.glob("weights.*"))]
+
+    (alone,) = trained()
+    together = trained(*TORCHRUN, 3)
+    assert len(together) == 3 and all(torch.equal(one, together[0]) for one in together)
+    assert torch.allclose(together[0], alone, rtol=1e-12, atol=1e-12)
+
+
 SPAWNED = """
 import os, sys
 import torch, torch.distributed as dist, torch.multiprocessing as multiprocessing
