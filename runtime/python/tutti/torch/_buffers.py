@@ -23,7 +23,8 @@ def broadcast_buffers(model: torch.nn.Module, ranks: Communicator | None = None)
     ranks = world() if ranks is None else ranks
     still = (param for param in model.parameters() if not param.requires_grad)
     for tensor in itertools.chain(model.buffers(), still):
-        sent = tensor.detach().cpu().contiguous()
-        ranks.broadcast(sent.reshape(-1).view(torch.uint8).numpy(), 0)
+        # DLPack, unlike NumPy, lets the program resize the tensor afterwards.
+        sent = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        ranks.broadcast(sent.reshape(-1).view(torch.uint8), 0)
         if sent.data_ptr() != tensor.data_ptr():
             tensor.copy_(sent)
