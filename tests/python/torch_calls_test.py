@@ -2,6 +2,7 @@
 """What ranks may choose by themselves in calls of torch.distributed, and how tensors may lie."""
 
 import datetime
+import time
 
 import pytest
 
@@ -246,3 +247,29 @@ def test_a_compiled_model_trains_as_the_plain_one(rank):
         return torch.cat([param.detach().reshape(-1) for param in model.parameters()])
 
     torch.testing.assert_close(trained(torch.compile), trained(lambda model: model))
+
+
+def test_a_future_does_not_wait_for_those_before_it():
+    from tutti.torch._work import _Watcher
+
+    class Call:
+        def __init__(self, is_ready):
+            self.is_ready = is_ready
+
+        def ready(self):
+            return self.is_ready
+
+        def wait(self):
+            pass
+
+    watcher = _Watcher()
+    calls, futures = [Call(False), Call(True)], [torch.futures.Future(), torch.futures.Future()]
+    for call, future in zip(calls, futures):
+        watcher.watch([call], [], future)
+    for _ in range(6000):
+        if futures[1].done():
+            break
+        time.sleep(0.01)
+    assert futures[1].done() and not futures[0].done()
+    calls[0].is_ready = True
+    assert futures[0].wait() == []

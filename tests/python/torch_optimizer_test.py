@@ -2,7 +2,6 @@
 """tutti.torch.Optimizer: groups, rates, checkpoints, what it refuses, its memory and its end."""
 
 import gc
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -296,16 +295,19 @@ def test_buffers_and_parameters_that_stand_still_are_rank_zeros(ranks):
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
     model[0].bias.requires_grad_(False)
     model.register_buffer("turned", torch.arange(6.0).reshape(2, 3).t())
+    model.register_buffer("conjugate", torch.tensor([1j]).conj())
     with torch.no_grad():
         for tensor in [model[0].bias, *model.buffers()]:
             tensor.add_(ranks.rank + 1)
         model[0].weight.fill_(ranks.rank)
     tutti.torch.broadcast_buffers(model)
     assert model[1].num_batches_tracked == 1 and (model[1].running_mean == 1).all()
+    assert model.conjugate.item() == 1 - 1j
     assert (model[1].running_var == 2).all() and model.turned.tolist() == [[1, 4], [2, 5], [3, 6]]
     everyone = ranks.allgather_object(model[0].bias.tolist())
     assert everyone == [everyone[0]] * ranks.size
     assert (model[0].weight == ranks.rank).all()  # an Optimizer spreads it
+    assert model[1].running_mean.resize_(100).shape == (100,)  # its memory was lent for the call
 
 
 def test_a_first_group_that_stands_still_stops_no_other():
@@ -369,32 +371,6 @@ def test_a_step_without_its_gradients_says_so():
     model[0].weight.requires_grad_(False)
     with pytest.raises(tutti.InvalidArgumentError, match="that requires a gradient"):
         tutti.torch.Optimizer(model.parameters())
-
-
-def test_a_future_does_not_wait_for_those_before_it():
-    from tutti.torch._work import _Watcher
-
-    class Call:
-        def __init__(self, is_ready):
-            self.is_ready = is_ready
-
-        def ready(self):
-            return self.is_ready
-
-        def wait(self):
-            pass
-
-    watcher = _Watcher()
-    calls, futures = [Call(False), Call(True)], [torch.futures.Future(), torch.futures.Future()]
-    for call, future in zip(calls, futures):
-        watcher.watch([call], [], future)
-    for _ in range(6000):
-        if futures[1].done():
-            break
-        time.sleep(0.01)
-    assert futures[1].done() and not futures[0].done()
-    calls[0].is_ready = True
-    assert futures[0].wait() == []
 
 
 def test_parameters_elsewhere_are_refused(ranks):
