@@ -441,6 +441,30 @@ def test_a_branch_that_lacks_gradients_on_one_rank_is_an_error_of_all():
     optimizer.step()  # it goes on
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_gradients_that_a_rank_lacks_count_as_zero_if_asked(overlap, ranks):
+    used, branch = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    model = torch.nn.ModuleDict({"used": used, "branch": branch, "never": torch.nn.Linear(1, 1)})
+    optimizer = tutti.torch.Optimizer(model.named_parameters(), learning_rate=1.0, overlap=overlap,
+                                      find_unused_parameters=True)
+    for has_branch in (ranks.rank == 0, True, ranks.rank > 0):
+        before = [layer.bias.detach().clone() for layer in model.values()]
+        optimizer.zero_grad()
+        out = used(torch.ones(1, 4)) + (branch(torch.ones(1, 4)) if has_branch else 0)
+        out.sum().backward()
+        optimizer.step()
+        count = ranks.allgather_object(has_branch).count(True)
+        for layer, old, mean in zip(model.values(), before, (1.0, count / ranks.size, 0.0)):
+            assert torch.allclose(old - layer.bias.detach(), torch.full_like(old, mean)), mean
+    optimizer.zero_grad()
+    with optimizer.no_push():
+        branch(torch.ones(1, 4)).sum().backward()  # which the pass that pushes does not add to
+    used(torch.ones(1, 4)).sum().backward()
+    before = branch.bias.detach().clone()
+    optimizer.step()
+    assert torch.allclose(before - branch.bias.detach(), torch.ones(2))
+
+
 def test_samples_follow_from_the_step_for_any_number_of_ranks():
     def samplers(size, **options):
         return [tutti.torch.Sampler(103, 12, SimpleNamespace(rank=rank, size=size), **options)

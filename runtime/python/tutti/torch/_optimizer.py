@@ -12,7 +12,7 @@ import torch
 from .. import InvalidArgumentError, KVStore, Pending, create, optimizer, set_stream
 from ._clip import Clipping
 from ._job import world
-from ._overlap import error_of, error_of_step, refuse_missing
+from ._overlap import end_pushes, error_of
 from ._rates import Rates
 from ._rules import TorchRule, named
 from ._states import load_into, state_of
@@ -79,7 +79,8 @@ class Optimizer(Clipping, torch.optim.Optimizer):
     store: a store that has none of the keys and runs no optimizer; by default a new one over all
         ranks. A store for parameters on a GPU keeps its keys there, as "dist" does.
     find_unused_parameters: False leaves a parameter without a gradient as it is, as torch does; the
-        parameters must be the same on all ranks. True counts its gradient as zero, on each rank.
+        parameters must be the same on all ranks, and with overlap all have one. True counts a
+        missing gradient as zero, on each rank.
     overlap: in the host's memory, True pushes each gradient as soon as it is complete, with the
         priority of its layer, while the backward pass goes on; for jobs of several nodes, where it
         is the default except with clip_global_norm or loss_scale. A rate counts from the next
@@ -416,7 +417,8 @@ class Optimizer(Clipping, torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         if self._overlaps:
-            self._end_pushes()
+            self._show_again(range(len(self._params)))
+            end_pushes(self)
             return loss
         self._rates.update(self.param_groups)
         carry_out_beside()
@@ -436,29 +438,6 @@ class Optimizer(Clipping, torch.optim.Optimizer):
         else:
             self.store.push(keys, arrays)
         return loss
-
-    def _end_pushes(self) -> None:
-        self._show_again(range(len(self._params)))
-        pushed = list(self._pending)
-        self._pending.clear()
-        versions, self._versions = self._versions, [None] * len(self._params)
-        pushed += refuse_missing(self.store, self._keys, versions)
-        errors = [error for error in map(error_of, pushed) if error is not None]
-        if errors:
-            raise error_of_step(errors[0], len(self._keys) - versions.count(None), len(self._keys))
-        if len(pushed) != len(self._keys):
-            raise InvalidArgumentError(
-                f"Optimizer.step: expected one backward pass, so {len(self._keys)} gradients; got "
-                f"{len(pushed)}; put all passes but the last under no_push(), or create it with "
-                "overlap=False")
-        for key, param, gradient, version in zip(self._keys, self._params, self._gradients,
-                                                 versions):
-            if param.grad is not gradient or gradient._version != version:
-                raise InvalidArgumentError(
-                    f"Optimizer.step: the gradient of parameter {key} was changed after its push, "
-                    "which went on meanwhile; take the option clip_global_norm or loss_scale, or "
-                    "create it with overlap=False; for the norm alone take "
-                    "torch.nn.utils.get_total_norm")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Removes the gradients; or, with `set_to_none` False, makes them zero."""
