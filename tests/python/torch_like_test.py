@@ -243,6 +243,53 @@ def test_options_that_change_later_are_refused(ranks):
     train(model, ours, 1)
 
 
+def test_text_is_read_as_what_an_option_is(doubles):
+    plain = network()
+    like = torch.optim.AdamW(plain.parameters(), 1e-2, betas=(0.8, 0.99), amsgrad=True)
+    expected = train(plain, like, 10)
+    for name, options in (
+            ("adamw,lr=0.01,betas=0.8:0.99,amsgrad=1,maximize=False", {}),
+            ("adamw,learning_rate=0.01,beta1=0.8,foreach=none",
+             {"beta2": "0.99", "amsgrad": "true"}),
+            ("adamw,lr=0.01,betas=0.8:0.99,amsgrad=True,maximize=0,fused=false", {})):
+        model = network()
+        ours = tutti.torch.Optimizer(model.parameters(), name, overlap=False, **options)
+        assert torch.allclose(train(model, ours, 10), expected, rtol=1e-12, atol=1e-12), name
+        assert set(ours.state_dict()["state"][0]) == {"step", "exp_avg", "exp_avg_sq",
+                                                      "max_exp_avg_sq"}
+    ours = tutti.torch.Optimizer(network().parameters(), "adamw,amsgrad=0", overlap=False)
+    assert set(ours.state_dict()["state"][0]) == {"step", "exp_avg", "exp_avg_sq"}
+
+
+def test_options_of_the_stores_optimizers_may_stand_in_the_name(ranks):
+    model = network()
+    ours = tutti.torch.Optimizer(model.parameters(), "sgd,momentum=0.9,rescale_grad=0.5",
+                                 learning_rate=0.1, overlap=False)
+    assert ours.param_groups[0]["momentum"] == 0.9
+    train(model, ours, 1)
+    tutti.torch.Optimizer(network().bfloat16().parameters(), "sgd,multi_precision=true")
+
+
+@pytest.mark.parametrize("name, options, words", [
+    ("adamw,maximize=no", {}, "maximize=no: expected true or false"),
+    ("adamw,lr=fast", {}, "lr=fast: expected a number"),
+    ("adamw,betas=0.9", {}, "betas=0.9: expected a number, another"),
+    ("adamw,rescale_grad=x", {}, "rescale_grad=x: expected a number"),
+    ("adamw,amsgrad", {}, "expected option=value between commas, found 'amsgrad'"),
+    ("sgd,nesterov", {}, "expected option=value between commas, found 'nesterov'"),
+    ("sgd,momentum=no", {}, "momentum=no: expected"),
+    ("adamw,=1", {}, "expected option=value between commas, found '=1'"),
+    ("adamw,lr=1,lr=2", {}, "'lr' is given twice"),
+    ("adamw,lr=1,learning_rate=2", {}, "'lr' is given twice"),
+    ("adamw,beta1=0.5", {"betas": (0.9, 0.99)}, "'betas' is given twice"),
+    ("sgd,momentum=0.5", {"momentum": 0.9}, "'momentum' is given twice"),
+    ("adamw", {"amsgrad": "yes"}, "amsgrad=yes: expected true or false"),
+    ("adamw,params=3", {}, "unknown option 'params'|params")])
+def test_text_that_cannot_be_read_is_refused_by_name(name, options, words, ranks):
+    with pytest.raises(tutti.InvalidArgumentError, match=words):
+        tutti.torch.Optimizer(network().parameters(), name, **options)
+
+
 def test_adamw_by_its_name_is_torchs(doubles):
     plain = network()
     expected = train(plain, torch.optim.AdamW(plain.parameters(), 1e-2, betas=(0.8, 0.99)), 20)

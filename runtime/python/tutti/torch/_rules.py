@@ -70,7 +70,7 @@ class TorchRule:
             if name in options:
                 raise TypeError(f"{self.torch_name}: expected torch's options; got {name!r}, "
                                 "which is the store's name of one of them")
-        factor = float(more.get("rescale_grad", 1.0 / ranks))
+        factor = float(_read(self.name, "rescale_grad", more.get("rescale_grad", 1.0 / ranks), 1.0))
         return {**options, **more, "rescale_grad": -factor if defaults["maximize"] else factor}
 
     @staticmethod
@@ -101,18 +101,66 @@ RULES = {rule.torch_name: rule for rule in (
     TorchRule("Adadelta", lambda _: ["square_avg", "acc_delta"]))}
 
 
-def adamw_of_words(options: dict[str, Any]) -> dict[str, Any]:
-    """Translates the store's names of adamw's options to torch's."""
-    own = dict(options)
-    named: dict[str, Any] = {}
-    for ours, torchs in (("learning_rate", "lr"), ("epsilon", "eps")):
-        if ours in own:
-            named[torchs] = float(own.pop(ours))
-    if "beta1" in own or "beta2" in own:
-        named["betas"] = (float(own.pop("beta1", 0.9)), float(own.pop("beta2", 0.999)))
-    if "weight_decay" in own:
-        named["weight_decay"] = float(own.pop("weight_decay"))
-    return {**own, **named}
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+_STORES_NAMES = {"learning_rate": "lr", "epsilon": "eps"}
+
+
+def _read(owner: str, name: str, given: Any, default: Any) -> Any:
+    """The value of an option; text is read as what its default is."""
+    if not isinstance(given, str):
+        return given
+    try:
+        if default is None and given.lower() == "none":
+            return None
+        if default is None or isinstance(default, bool):
+            return _TRUTH[given.lower()]
+        if not isinstance(default, tuple):
+            return float(given)
+        first, second = map(float, given.split(":"))
+        return first, second
+    except (KeyError, ValueError):
+        expected = ("a number, another, such as 0.9:0.999" if isinstance(default, tuple) else
+                    "a number" if isinstance(default, float) else "true or false")
+        raise InvalidArgumentError(
+            f"optimizer {owner}: {name}={given}: expected {expected}") from None
+
+
+def _with_words(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name alone, and all options, of which "NAME,option=value" has some."""
+    plain, *words = name.split(",")
+    given = dict(options)
+    for word in words:
+        option, _, value = word.partition("=")
+        if not option or "=" not in word:
+            raise InvalidArgumentError(f"optimizer {plain}: expected option=value between commas, "
+                                       f"found '{word}'")
+        if option in given:
+            raise InvalidArgumentError(f"optimizer {plain}: the option '{option}' is given twice")
+        given[option] = value
+    return plain, given
+
+
+def _adamw(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of Optimizer for torch's AdamW, from torch's names and those of the store."""
+    rule = RULES["AdamW"]
+    _, _, *known = rule.signature.parameters.values()  # without self and params
+    defaults = {option.name: option.default for option in known}
+    own: dict[str, Any] = {}
+    betas = list(defaults["betas"])
+    for index, beta in enumerate(("beta1", "beta2")):
+        if beta in given:
+            betas[index] = float(_read("adamw", beta, given[beta], 0.0))
+            own["betas"] = tuple(betas)
+    more: dict[str, Any] = {}
+    for name, value in given.items():
+        torchs = _STORES_NAMES.get(name, name)
+        if torchs in own:
+            raise InvalidArgumentError(f"optimizer adamw: the option '{torchs}' is given twice")
+        if torchs in defaults:
+            own[torchs] = _read("adamw", name, value, defaults[torchs])
+        elif name not in ("beta1", "beta2"):
+            more[name] = value
+    return {**more, "defaults": rule.defaults(**own)}
 
 
 def named(name: Any, options: dict[str, Any]) -> tuple[TorchRule | None, Any, dict[str, Any]]:
@@ -125,10 +173,7 @@ def named(name: Any, options: dict[str, Any]) -> tuple[TorchRule | None, Any, di
             f"{like if name.__name__ in RULES else 'a name of tutti.optimizer_names()'}")
     if not isinstance(name, str):
         return None, name, options
-    plain, *words = name.split(",")
+    plain, given = _with_words(name, options)
     if plain.lower() != "adamw":
-        return None, name, options
-    given = {**dict(word.split("=", 1) for word in words if "=" in word), **options}
-    rule = RULES["AdamW"]
-    own, more = rule.split(adamw_of_words(given))
-    return rule, rule.name, {**more, "defaults": rule.defaults(**own)}
+        return None, plain, given
+    return RULES["AdamW"], RULES["AdamW"].name, _adamw(given)
