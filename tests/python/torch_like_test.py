@@ -243,6 +243,50 @@ def test_options_that_change_later_are_refused(ranks):
     train(model, ours, 1)
 
 
+@pytest.mark.parametrize("name, made, changed, words", [
+    ("AdamW", {"weight_decay": 0.0}, {"weight_decay": 0.01}, "a factor of the option weight_decay"),
+    ("AdamW", {}, {"eps": 1e-3}, "expected eps=1e-08"),
+    ("AdamW", {}, {"maximize": True}, "expected maximize=False"),
+    ("AdamW", {}, {"momentum": 0.5}, "got momentum=0.5 in a group"),
+    ("AdamW", {}, {"betas": (1.5, 0.999)}, "beta1=1.5: expected"),
+    ("AdamW", {}, {"lr": -1.0}, "learning_rate=-1: expected"),
+    ("NAdam", {}, {"betas": (0.8, 0.999)}, "NAdam's betas stay as they are"),
+    ("SGD", {}, {"momentum": 0.9}, "expected momentum=0, .*got 0.9"),
+    ("sgd", {"learning_rate": 0.1}, {"maximize": True, "weight_decay": 0.0}, "maximize=True"),
+    ("sgd", {"learning_rate": 0.1}, {"weight_decay": 0.5}, "a factor of the option weight_decay")])
+def test_options_that_a_step_would_refuse_are_refused_when_they_are_loaded(name, made, changed,
+                                                                         words, ranks):
+    model = network()
+    make = getattr(tutti.torch, name, None)
+    ours = (make(model.parameters(), overlap=False, **made) if make is not None else
+            tutti.torch.Optimizer(model.parameters(), name, overlap=False, **made))
+    has_states = name != "SGD"
+    if has_states:
+        train(model, ours, 2)
+    before = copy.deepcopy(ours.state_dict())
+    given = copy.deepcopy(before)
+    given["param_groups"][0].update(changed)
+    for state in given["state"].values():
+        state.update((key, value + 1) for key, value in state.items() if key == "exp_avg")
+    with pytest.raises(tutti.InvalidArgumentError, match=words):
+        ours.load_state_dict(given)
+    now = ours.state_dict()
+    assert now["param_groups"] == before["param_groups"]
+    for index, states in before["state"].items():
+        assert all(torch.equal(now["state"][index][key], value) for key, value in states.items())
+    train(model, ours, 1)
+
+
+def test_weight_decay_rate_and_momentum_of_a_loaded_dict_take_effect(doubles):
+    plain, like, stored, ours = both("AdamW", {"lr": 0.01, "weight_decay": 0.1})
+    state = torch.optim.AdamW(network().parameters(), 0.02, (0.8, 0.999), weight_decay=0.3)
+    for model, optimizer in ((plain, like), (stored, ours)):
+        optimizer.load_state_dict(copy.deepcopy(state.state_dict()))
+        train(model, optimizer, 5)
+    for expected, found in zip(plain.parameters(), stored.parameters()):
+        assert torch.allclose(expected, found, rtol=1e-12, atol=1e-12)
+
+
 def test_text_is_read_as_what_an_option_is(doubles):
     plain = network()
     like = torch.optim.AdamW(plain.parameters(), 1e-2, betas=(0.8, 0.99), amsgrad=True)

@@ -13,18 +13,11 @@ from .. import InvalidArgumentError, KVStore, Pending, create, optimizer, set_st
 from ._clip import Clipping
 from ._job import world
 from ._overlap import end_pushes, error_of
-from ._rates import Rates
+from ._rates import Rates, other_options
 from ._rules import TorchRule, named
 from ._states import load_into, state_of
 from ._work import carry_out_beside
 
-# Options of optimizers, here or in torch, that must be equal in all groups. Other items of a group,
-# such as its name, are the program's own.
-_OF_ALL_GROUPS = {
-    "alpha", "amsgrad", "beta", "beta1", "beta2", "betas", "bias_correction", "centered",
-    "clip_global_norm", "clip_gradient", "dampening", "eps", "epsilon", "eta", "lambda", "lambda1",
-    "learning_rate", "loss_scale", "maximize", "momentum", "multi_precision", "nesterov",
-    "rescale_grad", "rho", "schedule", "schedule_decay", "seed", "wd_lh"}
 _HALVES = (torch.float16, torch.bfloat16)
 _open: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
@@ -162,7 +155,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
                 "Optimizer: overlap=True is for parameters in the host's memory; got some on "
                 f"{self._device}, of which a step makes one push of all gradients; leave it out")
         fixed = {} if self._torch_rule is None else self._torch_rule.fixed(self.defaults)
-        self._rates = Rates(rule, self._keys, self.defaults, fixed)
+        self._rates = Rates(rule, options, self._keys, self.defaults, fixed)
         self._rates.update(self.param_groups)
         self.store = create(world()) if store is None else store
         others = self._others()
@@ -191,10 +184,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
             raise InvalidArgumentError(
                 "Optimizer.add_param_group: its store has the parameters that it was made with; "
                 "give all groups when it is made, with lr=0 for those that come later")
-        names = _OF_ALL_GROUPS & set(param_group) if isinstance(param_group, dict) else set()
-        refused = [name for name in sorted(names)
-                   if (param_group[name] or self._options.get(name) or name in self.defaults)
-                   and param_group[name] != self.defaults.get(name)]
+        refused = other_options(param_group, self._options, self.defaults)
         if refused:
             raise InvalidArgumentError(
                 "Optimizer: expected groups with params, lr and weight_decay; got "

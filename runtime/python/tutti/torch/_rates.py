@@ -8,22 +8,41 @@ import itertools
 import math
 from typing import Any, Iterator
 
-from .. import InvalidArgumentError
+from .. import InvalidArgumentError, optimizer
 from .._core import Optimizer as Rule
 
 _Groups = list[dict[str, Any]]
+# Options of optimizers, here or in torch, that must be equal in all groups. Other items of a group,
+# such as its name, are the program's own.
+_OF_ALL_GROUPS = {
+    "alpha", "amsgrad", "beta", "beta1", "beta2", "betas", "bias_correction", "centered",
+    "clip_global_norm", "clip_gradient", "dampening", "decoupled_weight_decay", "eps", "epsilon",
+    "eta", "initial_accumulator_value", "lambda", "lambda1", "learning_rate", "loss_scale",
+    "lr_decay", "maximize", "momentum", "momentum_decay", "multi_precision", "nesterov",
+    "rescale_grad", "rho", "schedule", "schedule_decay", "seed", "wd_lh"}
+
+
+def other_options(group: Any, options: dict[str, Any], defaults: dict[str, Any]) -> list[str]:
+    """The options of all groups that this group has otherwise than an optimizer that was made with
+    `options`, and whose groups begin with `defaults`."""
+    names = _OF_ALL_GROUPS & set(group) if isinstance(group, dict) else set()
+    return [name for name in sorted(names)
+            if (group[name] or options.get(name) or name in defaults)
+            and group[name] != defaults.get(name)]
 
 
 class Rates:
     """The rates of an optimizer's groups.
 
-    keys: those of all parameters, group after group. fixed: the options that no group of torch's
-        optimizer may change; `betas` without the first of them.
+    options: those that the rule was made with. keys: those of all parameters, group after group.
+    fixed: the options that no group of torch's optimizer may change; `betas` without the first of
+        them.
     """
 
-    def __init__(self, rule: Rule, keys: list[int | str], defaults: dict[str, Any],
-                 fixed: dict[str, Any]):
+    def __init__(self, rule: Rule, options: dict[str, Any], keys: list[int | str],
+                 defaults: dict[str, Any], fixed: dict[str, Any]):
         self._rule = rule
+        self._options = options
         self._keys = keys
         self._fixed = fixed
         self._is_nadam = "momentum_decay" in defaults
@@ -44,12 +63,36 @@ class Rates:
 
     def update(self, groups: _Groups) -> None:
         """Sets the options that have changed since the last step. Raises InvalidArgumentError."""
-        self.require_fixed(groups)
-        if self._asked(groups) != self._rates:
-            self._set_rates(groups)
-        self._set_momentum(groups)
+        self._require_fixed(groups, "step")
+        asked = self._asked(groups)
+        if asked != self._rates:
+            base, factors = self._factors_for(asked, "Optimizer")
+            if base != self._rule.learning_rate:
+                self._rule.learning_rate = base
+            self._set_factors(groups, factors)
+            self._rates = asked
+        momentum = self._momentum_for(groups, "step")
+        if momentum is not None and momentum != self._momentum:
+            self._rule.set_momentum(momentum)
+            self._momentum = momentum
 
-    def require_fixed(self, groups: _Groups, what: str = "step") -> None:
+    def require_possible(self, groups: _Groups, what: str) -> None:
+        """Raises InvalidArgumentError, in the name of the method `what`, if update() would; changes
+        nothing."""
+        self._require_fixed(groups, what)
+        base, _ = self._factors_for(self._asked(groups), f"Optimizer.{what}")
+        changed = {"learning_rate": base}
+        momentum = self._momentum_for(groups, what)
+        if momentum is not None and momentum != self._momentum:
+            changed["beta1" if "beta1" in self._options else "momentum"] = momentum
+        rule = optimizer(self._rule.name, **{**self._options, **changed})
+        if rule._num_states != self._rule._num_states:
+            raise InvalidArgumentError(
+                f"Optimizer.{what}: expected momentum={self._momentum:g}, as the optimizer was "
+                f"made with; got {momentum:g} in a group, and one of 0 has no state; make another "
+                "optimizer")
+
+    def _require_fixed(self, groups: _Groups, what: str) -> None:
         for group in groups:
             for name, value in self._fixed.items():
                 now = group.get(name, value)
@@ -61,45 +104,41 @@ class Rates:
                         f"was made with; got {_text(name, now)} in a group; all groups have it "
                         "alike, and it stays: make another optimizer")
 
-    def _set_momentum(self, groups: _Groups) -> None:
+    def _momentum_for(self, groups: _Groups, what: str) -> float | None:
+        """The momentum that the groups ask for; None if they ask for none."""
         if self._momentum is None:
-            return
+            return None
         asked = {self._momentum_of(group) for group in groups} - {None}
-        if asked == {self._momentum} or not asked:
-            return
         if len(asked) > 1:
             raise InvalidArgumentError(
-                f"Optimizer.step: expected one momentum (the first of betas) for all groups; got "
+                f"Optimizer.{what}: expected one momentum (the first of betas) for all groups; got "
                 f"{sorted(map(str, asked))}")
-        if self._is_nadam:
+        if self._is_nadam and asked and asked != {self._momentum}:
             raise InvalidArgumentError(
-                "Optimizer.step: NAdam's betas stay as they are here, because its momenta follow "
-                "from the count of updates; take cycle_momentum=False")
-        momentum = asked.pop()
-        assert momentum is not None
-        self._rule.set_momentum(momentum)
-        self._momentum = momentum
+                f"Optimizer.{what}: NAdam's betas stay as they are here, because its momenta "
+                "follow from the count of updates; take cycle_momentum=False")
+        return asked.pop() if asked else None
 
-    def _set_rates(self, groups: _Groups) -> None:
-        asked, rule = self._asked(groups), self._rule
+    def _factors_for(self, asked: list[tuple[float, float]],
+                     owner: str) -> tuple[float, list[tuple[float, float]]]:
+        """The rate of the rule, and each group's factors of it and of the weight decay."""
+        rule = self._rule
         base = max(rate for rate, _ in asked)  # not zero unless all are
         if rule.schedule is not None:
             base = rule.learning_rate
             if any(rate != base for rate, _ in asked):
                 raise InvalidArgumentError(
-                    f"Optimizer: schedule={rule.schedule} decides the rate of all groups, from "
+                    f"{owner}: schedule={rule.schedule} decides the rate of all groups, from "
                     f"learning_rate={base:g} on; got groups with lr={[rate for rate, _ in asked]}; "
                     "leave lr as it is, or take a schedule of torch")
         decay = rule.weight_decay
         if decay == 0 and any(own != 0 for _, own in asked):
             raise InvalidArgumentError(
-                "Optimizer: the weight decay of groups is a factor of the option weight_decay, "
-                "which is 0; give that when it is made")
-        if base != rule.learning_rate:
-            rule.learning_rate = base
-        self._set_factors(groups, [(rate / base if base else 1.0, own / decay if decay else 1.0)
-                                   for rate, own in asked])
-        self._rates = asked
+                f"{owner}: the weight decay of groups is a factor of the option weight_decay, "
+                f"which is 0; got groups with {[own for _, own in asked]}; give that option when "
+                "it is made")
+        return base, [(rate / base if base else 1.0, own / decay if decay else 1.0)
+                      for rate, own in asked]
 
     def _set_factors(self, groups: _Groups, factors: list[tuple[float, float]]) -> None:
         keys = iter(self._keys)

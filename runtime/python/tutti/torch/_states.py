@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import Error, InvalidArgumentError
+from ._rates import other_options
 
 if TYPE_CHECKING:
     from ._optimizer import Optimizer
@@ -117,15 +118,32 @@ def _states_in(optimizer: Optimizer, given: dict[str, Any]) -> dict[Any, Any]:
     if expected != sizes:
         raise InvalidArgumentError(
             f"Optimizer.load_state_dict: expected groups of {expected} parameters; got {sizes}")
-    optimizer._rates.require_fixed(saved, "load_state_dict")
+    optimizer._rates.require_possible(
+        [{**group, **options} for group, options in zip(optimizer.param_groups, saved)],
+        "load_state_dict")
     if rule.schedule is not None and not _is_counted(optimizer):
         raise InvalidArgumentError(
             f"Optimizer.load_state_dict: schedule={rule.schedule} goes by counts of updates, which "
             f"the states of {rule.name} do not have; take save() and load()")
     places = [place for group in saved for place in group["params"]]
-    return {optimizer._keys[index]: _state_from(optimizer, index,
-                                                dict(given["state"].get(place, {})))
-            for index, place in enumerate(places)}
+    found = {optimizer._keys[index]: _state_from(optimizer, index,
+                                                 dict(given["state"].get(place, {})))
+             for index, place in enumerate(places)}
+    _require_options(optimizer, saved)
+    return found
+
+
+def _require_options(optimizer: Optimizer, saved: list[dict[str, Any]]) -> None:
+    """Refuses options that the optimizer was not made with, and would not look at."""
+    for group in saved:
+        others = [f"{name}={group[name]}"
+                  for name in other_options(group, optimizer._options, optimizer.defaults)
+                  if name not in optimizer.defaults]
+        if others:
+            raise InvalidArgumentError(
+                f"Optimizer.load_state_dict: expected options of {optimizer._rule.name} as it was "
+                f"made; got {', '.join(others)} in a group; load it into the optimizer that has "
+                "these")
 
 
 def _state_from(optimizer: Optimizer, index: int,
