@@ -379,3 +379,23 @@ def test_the_mean_is_clipped_and_its_norm_returned(doubles):
         assert torch.allclose(expected, found, rtol=1e-12)
     with pytest.raises(tutti.InvalidArgumentError, match="overlap=False"):
         tutti.torch.SGD(network().parameters(), overlap=True).clip_grad_norm_(1.0)
+
+
+@pytest.mark.parametrize("most", [0.05, 1e6])
+def test_a_step_that_clips_the_mean_tells_its_norm(most, doubles):
+    plain, stored = network(), network()
+    like = torch.optim.SGD(plain.parameters(), 0.1)
+    ours = tutti.torch.SGD(stored.parameters(), 0.1, clip_global_norm=most)
+    for step in range(4):
+        batches = [torch.Generator().manual_seed(100 * step + rank) for rank in range(doubles.size)]
+        batches = [torch.randn(4, 6, generator=batch) for batch in batches]
+        like.zero_grad()
+        torch.stack([plain(batch).square().mean() for batch in batches]).mean().backward()
+        expected = torch.nn.utils.clip_grad_norm_(plain.parameters(), most)
+        like.step()
+        ours.zero_grad()
+        stored(batches[doubles.rank]).square().mean().backward()
+        ours.step()
+        assert ours.grad_norm == pytest.approx(float(expected), rel=1e-12)
+    for expected, found in zip(plain.parameters(), stored.parameters()):
+        assert torch.allclose(expected, found, rtol=1e-12, atol=1e-12)
