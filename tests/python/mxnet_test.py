@@ -3,7 +3,9 @@
 mpirun the numbers are those of one rank, because each rank has a "local" store of its own."""
 
 import numpy
+import pytest
 
+import tutti
 from tutti import mxnet as mx
 
 SHAPE = (2, 3)
@@ -120,3 +122,50 @@ def test_rows_are_pulled_to_their_places():
     out = mx.nd.ones((4, 2))
     store.row_sparse_pull("table", out=out, row_ids=mx.nd.array([3, 1, 3]))
     assert out.tolist() == [[0, 0], [2, 3], [0, 0], [6, 7]]
+
+
+def test_rows_are_pulled_by_mxnets_lists():
+    store = mx.kv.create("local")
+    for key, first in (("a", 0), ("b", 100)):
+        table = numpy.arange(first, first + 8, dtype=numpy.float32).reshape(4, 2)
+        store.init_row_sparse(key, table)
+
+    def expected(first, ids):
+        rows = numpy.zeros((4, 2), numpy.float32)
+        for row in ids:
+            rows[row] = first + 2 * row, first + 2 * row + 1
+        return rows.tolist()
+
+    def outs(count):
+        return [mx.nd.ones((4, 2)) for _ in range(count)]
+
+    one, other = mx.nd.array([3, 1]), mx.nd.array([0])
+    for given in (one, [one], (one,), [3, 1]):
+        (out,) = outs(1)
+        store.row_sparse_pull("a", out=out, row_ids=given)
+        assert out.tolist() == expected(0, [3, 1])
+    for key, given, found in (
+            ("a", one, [(0, [3, 1])] * 2), ("a", [one, other], [(0, [3, 1]), (0, [0])]),
+            (["a", "b"], [one, other], [(0, [3, 1]), (100, [0])]),
+            (["a", "b"], [other], [(0, [0]), (100, [0])])):
+        out = outs(2)
+        store.row_sparse_pull(key, out=out, row_ids=given)
+        assert [array.tolist() for array in out] == [expected(*each) for each in found]
+    out = [outs(2), outs(1)]
+    store.row_sparse_pull(["a", "b"], out=out, row_ids=[[one, other], other])
+    assert [array.tolist() for array in out[0]] == [expected(0, [3, 1]), expected(0, [0])]
+    assert out[1][0].tolist() == expected(100, [0])
+
+
+@pytest.mark.parametrize("keys, outs, ids, words", [
+    (["a", "b"], 1, 2, "an out for each of 2 keys; got 1"),
+    (["a", "b"], None, 1, "an out for each of 2 keys; got one array"),
+    ("a", 3, 2, "row_ids for each of 3 outputs, or for all of them; got 2"),
+    ("a", None, 2, "row_ids for each of 1 outputs, or for all of them; got 2")])
+def test_lists_of_rows_that_do_not_fit_are_refused(keys, outs, ids, words):
+    store = mx.kv.create("local")
+    store.init_row_sparse("a", numpy.zeros((4, 2), numpy.float32))
+    out = mx.nd.ones((4, 2)) if outs is None else [mx.nd.ones((4, 2)) for _ in range(outs)]
+    with pytest.raises(tutti.InvalidArgumentError, match=words):
+        store.row_sparse_pull(keys, out=out, row_ids=[mx.nd.array([0])] * ids)
+    assert all((array == 1).all() for array in (out if isinstance(out, list) else [out]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy
 
@@ -109,6 +109,36 @@ def arange(*bounds: Any, ctx: Context | None = None, dtype: Any = "float32") -> 
     return _on(numpy.arange(*bounds, dtype=dtype), ctx)
 
 
+def _pulls(key: Any, out: Any, row_ids: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """The key, the output and the rows of each array that row_sparse_pull() fills."""
+    if not isinstance(out, (list, tuple)):
+        if isinstance(key, (list, tuple)):
+            raise tutti.InvalidArgumentError(
+                f"row_sparse_pull: expected an out for each of {len(key)} keys; got one array")
+        yield key, out, *_rows_of_each(row_ids, 1)
+        return
+    if not isinstance(key, (list, tuple)):
+        yield from ((key, *pair) for pair in zip(out, _rows_of_each(row_ids, len(out))))
+        return
+    if len(out) != len(key):
+        raise tutti.InvalidArgumentError(
+            f"row_sparse_pull: expected an out for each of {len(key)} keys; got {len(out)}")
+    for one, target, ids in zip(key, out, _rows_of_each(row_ids, len(out))):
+        yield from _pulls(one, target, ids)
+
+
+def _rows_of_each(row_ids: Any, count: int) -> list[Any]:
+    """Row numbers for each of `count` outputs, from a list of them, or from those of all."""
+    is_list = isinstance(row_ids, (list, tuple)) and any(
+        isinstance(ids, (list, tuple)) or numpy.ndim(ids) > 0 for ids in row_ids)
+    given = list(row_ids) if is_list else [row_ids]
+    if len(given) not in (1, count):
+        raise tutti.InvalidArgumentError(
+            f"row_sparse_pull: expected row_ids for each of {count} outputs, or for all of them; "
+            f"got {len(given)}")
+    return given * count if len(given) == 1 else given
+
+
 class KVStore:
     """A store with the names of MXNet's. `store` is the tutti.KVStore that it calls."""
 
@@ -151,13 +181,19 @@ class KVStore:
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0,
                         row_ids: Any = None) -> None:
         """Copies the rows `row_ids` of a row-sparse key to the rows of the same numbers of `out`,
-        which has the table's shape; other rows of `out` become zero."""
+        which has the table's shape; other rows of `out` become zero.
+
+        Lists are MXNet's: an out for each key, or several for one key, and for each of them the
+        row_ids, or one for all.
+        """
         if out is None or row_ids is None:
             raise tutti.InvalidArgumentError(
                 "row_sparse_pull: expected out and row_ids; got None")
-        ids, rows = self.store.pull_rows(key, numpy.asarray(row_ids).astype(numpy.int64))
-        out[...] = 0
-        out[numpy.asarray(ids)] = numpy.asarray(rows)
+        pulled = [(target, self.store.pull_rows(one, numpy.asarray(ids).astype(numpy.int64)))
+                  for one, target, ids in _pulls(key, out, row_ids)]
+        for target, (found, rows) in pulled:
+            target[...] = 0
+            target[numpy.asarray(found)] = numpy.asarray(rows)
 
     def _barrier(self) -> None:
         self.store.barrier()
