@@ -1,5 +1,6 @@
 # Whether GPUs are built for, by nvcc, and with which headers of NCCL. Sets TUTTI_WITH_CUDA and
-# TUTTI_NCCL_INCLUDE; what is built with it runs on machines without a GPU, too.
+# TUTTI_NCCL_INCLUDE; what is built with it runs on machines without a GPU, too. A build by pip
+# (SKBUILD) is for the GPUs of its machine, where nothing names others.
 #
 # tutti_cuda_options(target) is tutti_compile_options() for a target with .cu files.
 set(TUTTI_CUDA AUTO CACHE STRING "Build for GPUs: AUTO (where nvcc is found), ON or OFF")
@@ -24,6 +25,49 @@ later is needed" PARENT_SCOPE)
   endif()
 endfunction()
 
+# Sets the variable to the compute capabilities of the GPUs that nvidia-smi names, such as 80;90.
+function(tutti_look_for_gpus capabilities)
+  set(found "")
+  find_program(smi nvidia-smi PATHS /usr/lib/wsl/lib NO_CACHE)
+  if(smi)
+    execute_process(COMMAND ${smi} --query-gpu=compute_cap --format=csv,noheader TIMEOUT 60
+                    OUTPUT_VARIABLE text ERROR_QUIET RESULT_VARIABLE code)
+    if(code EQUAL 0)
+      string(REPLACE "\n" ";" lines "${text}")
+      foreach(line IN LISTS lines)
+        if(line MATCHES "^ *([0-9]+)\\.([0-9]+) *$")
+          list(APPEND found ${CMAKE_MATCH_1}${CMAKE_MATCH_2})
+        endif()
+      endforeach()
+    endif()
+  endif()
+  list(REMOVE_DUPLICATES found)
+  set(${capabilities} ${found} PARENT_SCOPE)
+endfunction()
+
+# Sets the variable to what nvcc compiles for GPUs of these capabilities: machine code, or, for one
+# that it does not know yet, the newest PTX that it does, which the GPU's driver translates.
+function(tutti_architectures_of capabilities architectures)
+  execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE text ERROR_QUIET)
+  string(REGEX MATCHALL "[0-9]+" known "${text}")
+  set(found "")
+  foreach(capability IN LISTS capabilities)
+    set(best 0)
+    foreach(one IN LISTS known)
+      if(one GREATER best AND NOT one GREATER capability)
+        set(best ${one})
+      endif()
+    endforeach()
+    if(best EQUAL capability)
+      list(APPEND found ${capability}-real)
+    elseif(best GREATER 0)
+      list(APPEND found ${best}-virtual)
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES found)
+  set(${architectures} ${found} PARENT_SCOPE)
+endfunction()
+
 # NCCL's library is loaded when a program runs; here its header is enough. pip installs it, too.
 function(tutti_look_for_nccl)
   set(folders $ENV{NCCL_ROOT} $ENV{NCCL_HOME} ${NCCL_ROOT} ${NCCL_HOME})
@@ -38,10 +82,29 @@ endfunction()
 
 set(TUTTI_WITH_CUDA OFF)
 set(TUTTI_WHY_NO_CUDA "TUTTI_CUDA is OFF")
+set(others "CUDAARCHS=90, or another architecture, builds for GPUs that are not here, and \
+CMAKE_ARGS=-DTUTTI_CUDA=ON for the usual ones")
+set(is_for_this_machine OFF)
+set(gpus "")
+if(SKBUILD AND TUTTI_CUDA AND NOT DEFINED ENV{CUDAARCHS} AND NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  tutti_look_for_gpus(gpus)
+  if(gpus OR TUTTI_CUDA STREQUAL "AUTO")
+    set(is_for_this_machine ON)
+  endif()
+endif()
 if(TUTTI_CUDA STREQUAL "AUTO" AND TUTTI_SANITIZE)
   set(TUTTI_WHY_NO_CUDA "sanitizers see the CPU alone, and so do the kernels' tests without a GPU")
+elseif(is_for_this_machine AND NOT gpus)
+  set(TUTTI_WHY_NO_CUDA "nvidia-smi names no GPU here; ${others}")
 elseif(TUTTI_CUDA)
   tutti_look_for_nvcc(TUTTI_WHY_NO_CUDA)
+  if(NOT TUTTI_WHY_NO_CUDA AND is_for_this_machine)
+    tutti_architectures_of("${gpus}" CMAKE_CUDA_ARCHITECTURES)
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(TUTTI_WHY_NO_CUDA "${CMAKE_CUDA_COMPILER} does not compile for the GPUs here, of compute \
+capability ${gpus}; ${others}")
+    endif()
+  endif()
   if(NOT TUTTI_WHY_NO_CUDA)
     set(TUTTI_WITH_CUDA ON)
   elseif(NOT TUTTI_CUDA STREQUAL "AUTO")
@@ -51,12 +114,14 @@ elseif(TUTTI_CUDA)
 endif()
 
 if(TUTTI_WITH_CUDA)
-  # Machine code for Turing, Ampere and Hopper, and what a driver translates for later ones.
-  set(architectures "75-real;80-real;90")
-  if(DEFINED ENV{CUDAARCHS})
-    set(architectures $ENV{CUDAARCHS})
+  if(NOT is_for_this_machine)
+    # Machine code for Turing, Ampere and Hopper, and what a driver translates for later ones.
+    set(architectures "75-real;80-real;90")
+    if(DEFINED ENV{CUDAARCHS})
+      set(architectures $ENV{CUDAARCHS})
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "GPUs that are built for")
   endif()
-  set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "GPUs that are built for")
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER AND NOT DEFINED ENV{CUDAHOSTCXX})
     set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})

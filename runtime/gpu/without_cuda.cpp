@@ -4,7 +4,9 @@
 namespace tutti::gpus {
 
 Found find_accelerator() {
-  return {nullptr, "this build has no GPU support (cmake found no nvcc, or TUTTI_CUDA was OFF)"};
+  return {nullptr,
+          "this build has no GPU support (cmake found no nvcc, pip found no GPU, or TUTTI_CUDA was "
+          "OFF)"};
 }
 
 }  // namespace tutti::gpus
