@@ -55,11 +55,15 @@ if [ "$bytes" -gt "$most_bytes" ]; then
   echo "wheel.sh: error: $wheel has $bytes bytes, expected at most $most_bytes" >&2
   exit 1
 fi
-libraries=$("$python" -m zipfile --list "$wheel" | grep -c '/libtutti\.so' || true)
-if [ "$libraries" != 1 ]; then
-  echo "wheel.sh: error: expected libtutti once in $wheel; got it $libraries times" >&2
-  exit 1
-fi
+files=$("$python" -m zipfile --list "$wheel")
+times_of() { grep -cE "/$1(-[0-9a-f]+)?\.so" <<<"$files" || true; }  # also as auditwheel names copies
+for name in libtutti libtutti-{mpi,preload}-{openmpi,mpich,standard} \
+  libtutti_mpi_{openmpi,mpich,standard}; do
+  if [ "$(times_of "$name")" != 1 ]; then
+    echo "wheel.sh: error: expected $name once in $wheel; got it $(times_of "$name") times" >&2
+    exit 1
+  fi
+done
 
 cat >"$work/sum.py" <<'END'
 import numpy as np
@@ -69,7 +73,8 @@ ranks = tutti.Communicator.world()
 values = np.full(3, ranks.rank + 1.0)
 ranks.allreduce(values)
 assert values.tolist() == [3.0] * 3, values
-print("rank", ranks.rank, "of", ranks.size, flush=True)
+print("rank", ranks.rank, "of", ranks.size, "over", tutti.build_info().split("MPI: ")[1].split(" (")[0],
+      flush=True)
 END
 cat >"$work/any.py" <<'END'
 import numpy as np
@@ -81,7 +86,7 @@ assert values.tolist() == [3.0] * 3, values
 END
 for python in "${pythons[@]}"; do
   version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-  for mpi in openmpi mpich; do
+  for mpi in openmpi mpich intelmpi; do
     folder=$work/$version-$mpi
     environment "$version-$mpi" "${wheel}[$mpi]" numpy mpi4py
     echo "wheel.sh: Python $version under PyPI's $mpi:"
@@ -91,7 +96,10 @@ for python in "${pythons[@]}"; do
       PATH="$folder/bin:$PATH" "${run[@]}" --mpi-program any.py)
     grep allreduce "$folder.txt"  # the preloaded library has carried it out
   done
-  environment "$version-alone" "$wheel" numpy
+  environment "$version-alone" numpy
+  seconds=$(TIMEFORMAT=%R && { time "$work/$version-alone/bin/pip" install --quiet --no-index \
+    --disable-pip-version-check "$wheel"; } 2>&1)
+  echo "wheel.sh: Python $version without an MPI of PyPI; pip took $seconds s:"
   "$work/$version-alone/bin/python" -c \
     'import tutti; tutti.create("local"); print(tutti.build_info())'
 done

@@ -11,6 +11,7 @@ folder of the programs; PRELOAD_FORTRAN, 1 where there is the one in Fortran.
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -124,6 +125,18 @@ class Results(unittest.TestCase):
             self.assertIn("that is another kind of MPI than", errors)
             self.assertIn(" 0 wrong", output, errors)
             self.assertEqual(status, 0, errors)
+
+    def test_a_copy_of_the_mpi_under_another_name_is_known(self):
+        needed = subprocess.run(["ldd", PROGRAMS / "preload_program"], capture_output=True,
+                                text=True, check=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copy(re.search(r"=> (\S+/libmpi\S*)", needed)[1], f"{folder}/libmpi.so")
+            status, output, errors = run([PROGRAMS / "preload_program"], 2, preload=False,
+                                         LD_PRELOAD=f"{LIBRARY} {copy}", TUTTI_STATISTICS="1")
+        self.assertNotIn("warning", errors)
+        self.assertIn("allreduce on twins", errors)
+        self.assertIn(" 0 wrong", output, errors)
+        self.assertEqual(status, 0, errors)
 
     def test_the_launcher_puts_the_library_in_front_of_the_program(self):
         command = [LAUNCHER, "--mpi-program", "-np", "2", PROGRAMS / "preload_program"]

@@ -44,17 +44,39 @@ bool begins_with(const char* text, const char* start) {
   return std::strncmp(text, start, std::strlen(start)) == 0;
 }
 
-/// The files of this process that an MPI consists of.
+/// The files of this process that an MPI consists of, and the names that they give themselves.
 struct Files {
   static constexpr std::size_t kMost = 16;
   std::size_t count = 0;
   char paths[kMost][kPathBytes];
+  const char* names[kMost];
 };
+
+/// The name that a library has from its linker, whatever its file is called: DT_SONAME. Null if it
+/// has none.
+const char* name_of(const dl_phdr_info& info) {
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    const auto* entry =
+        reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
+    ElfW(Addr) texts = 0;
+    ElfW(Addr) name = 0;
+    for (; entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag == DT_STRTAB) texts = entry->d_un.d_ptr;
+      if (entry->d_tag == DT_SONAME) name = entry->d_un.d_val;
+    }
+    if (texts == 0 || name == 0) return nullptr;
+    if (texts < info.dlpi_addr) texts += info.dlpi_addr;  // not every C library has added it
+    return reinterpret_cast<const char*>(texts + name);
+  }
+  return nullptr;
+}
 
 int collect(dl_phdr_info* info, std::size_t /*size*/, void* to) {
   auto& files = *static_cast<Files*>(to);
   const char* path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
   if (begins_with(file_name(path), "libmpi") && files.count < Files::kMost) {
+    files.names[files.count] = name_of(*info);
     std::snprintf(files.paths[files.count++], kPathBytes, "%s", path);
   }
   return 0;
@@ -66,13 +88,10 @@ bool open_mpi_for_all() {
   static constinit Files files{};  // once in a process, and large for a stack
   dl_iterate_phdr(collect, &files);
   bool is_expected = false;
-  static char file[PATH_MAX];
   for (std::size_t i = 0; i < files.count; ++i) {
-    // mpi4py opens "libmpi.so", which is a link to the file whose name tells its kind.
-    const bool is_known = realpath(files.paths[i], file) != nullptr;
-    for (const char* expected : kNames) {
-      is_expected = is_expected || (is_known && begins_with(file_name(file), expected));
-    }
+    // mpi4py opens "libmpi.so", which is a link to the file whose name tells its kind, or a copy.
+    const char* name = files.names[i] == nullptr ? file_name(files.paths[i]) : files.names[i];
+    for (const char* expected : kNames) is_expected = is_expected || begins_with(name, expected);
     dlopen(files.paths[i], RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
   }
   return is_expected;
