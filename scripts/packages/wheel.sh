@@ -56,7 +56,9 @@ if [ "$bytes" -gt "$most_bytes" ]; then
   exit 1
 fi
 files=$("$python" -m zipfile --list "$wheel")
-times_of() { grep -cE "/$1(-[0-9a-f]+)?\.so" <<<"$files" || true; }  # also as auditwheel names copies
+times_of() {  # also under the names that auditwheel gives copies
+  grep -cE "/$1(-[0-9a-f]+)?\.so" <<<"$files" || true
+}
 for name in libtutti libtutti-{mpi,preload}-{openmpi,mpich,standard} \
   libtutti_mpi_{openmpi,mpich,standard}; do
   if [ "$(times_of "$name")" != 1 ]; then
@@ -73,8 +75,8 @@ ranks = tutti.Communicator.world()
 values = np.full(3, ranks.rank + 1.0)
 ranks.allreduce(values)
 assert values.tolist() == [3.0] * 3, values
-print("rank", ranks.rank, "of", ranks.size, "over", tutti.build_info().split("MPI: ")[1].split(" (")[0],
-      flush=True)
+mpi = tutti.build_info().split("MPI: ")[1].split(" (")[0]
+print("rank", ranks.rank, "of", ranks.size, "over", mpi, flush=True)
 END
 cat >"$work/any.py" <<'END'
 import numpy as np
