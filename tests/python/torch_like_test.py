@@ -328,7 +328,8 @@ def test_options_of_the_stores_optimizers_may_stand_in_the_name(ranks):
     ("adamw,beta1=0.5", {"betas": (0.9, 0.99)}, "'betas' is given twice"),
     ("sgd,momentum=0.5", {"momentum": 0.9}, "'momentum' is given twice"),
     ("adamw", {"amsgrad": "yes"}, "amsgrad=yes: expected true or false"),
-    ("adamw,params=3", {}, "unknown option 'params'|params")])
+    ("adamw,params=3", {}, "unknown option 'params'|params"),
+    ("adamw,defaults=3", {}, "unknown option 'defaults'")])
 def test_text_that_cannot_be_read_is_refused_by_name(name, options, words, ranks):
     with pytest.raises(tutti.InvalidArgumentError, match=words):
         tutti.torch.Optimizer(network().parameters(), name, **options)

@@ -158,6 +158,8 @@ def _adamw(given: dict[str, Any]) -> dict[str, Any]:
             raise InvalidArgumentError(f"optimizer adamw: the option '{torchs}' is given twice")
         if torchs in defaults:
             own[torchs] = _read("adamw", name, value, defaults[torchs])
+        elif name == "defaults":  # carries torch's options from here on
+            raise InvalidArgumentError("optimizer adamw: unknown option 'defaults'")
         elif name not in ("beta1", "beta2"):
             more[name] = value
     return {**more, "defaults": rule.defaults(**own)}
