@@ -10,9 +10,7 @@
 static int rank, is_last, value = 1, results[2];
 static MPI_Comm rows;
 
-static int sum(int count) {
-  return MPI_Allreduce(&value, results, count, MPI_INT, MPI_SUM, rows);
-}
+static int sum(int count) { return MPI_Allreduce(&value, results, count, MPI_INT, MPI_SUM, rows); }
 
 /* Other counts, datatypes, operations, roots and calls than those of the other ranks. */
 static int differ(const char* fault) {
