@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/arguments.hpp"
 
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/digest.hpp"
@@ -31,18 +32,42 @@ std::string words(const char* function, int count, MPI_Datatype type, const std:
          " on " + name_of(comm);
 }
 
-std::string with(MPI_Op op) {
+namespace {
+
+/// Its place among MPI's own operations, and its name; null for one of the program's.
+std::pair<std::uint64_t, const char*> known(MPI_Op op) {
   const std::pair<MPI_Op, const char*> names[] = {
       {MPI_SUM, "MPI_SUM"},        {MPI_PROD, "MPI_PROD"},     {MPI_MIN, "MPI_MIN"},
       {MPI_MAX, "MPI_MAX"},        {MPI_LAND, "MPI_LAND"},     {MPI_LOR, "MPI_LOR"},
       {MPI_LXOR, "MPI_LXOR"},      {MPI_BAND, "MPI_BAND"},     {MPI_BOR, "MPI_BOR"},
       {MPI_BXOR, "MPI_BXOR"},      {MPI_MINLOC, "MPI_MINLOC"}, {MPI_MAXLOC, "MPI_MAXLOC"},
       {MPI_REPLACE, "MPI_REPLACE"}};
-  for (const auto& [known, name] : names) {
-    if (op == known) return std::string(" with ") + name;
+  std::uint64_t place = 0;
+  for (const auto& [one, name] : names) {
+    ++place;
+    if (op == one) return {place, name};
   }
-  return " with an operation of the program";
+  return {0, nullptr};
 }
+
+/// The same for a call of C, of Fortran and with large counts, which are one to MPI.
+std::string without_language(std::string_view name) {
+  std::string same(name);
+  for (char& letter : same) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  if (same.ends_with("_c")) same.resize(same.size() - 2);
+  return same;
+}
+
+}  // namespace
+
+std::string with(MPI_Op op) {
+  const char* name = known(op).second;
+  return std::string(" with ") + (name == nullptr ? "an operation of the program" : name);
+}
+
+std::uint64_t digest_of(MPI_Op op) { return known(op).first; }
 
 std::optional<Reduction> reduction_of(const Process& process, const Elements& all) {
   const Item* item = process.datatypes.find(all.type);
@@ -71,9 +96,10 @@ int carry_out_by_mpi(const char* name, MPI_Comm comm, std::uint64_t digest,
   if (served == nullptr) return by_mpi();
   collectives::Engine& engine = served->group->engine();
   const collectives::CountedCall counted(engine.statistics(), name);
+  const std::string same_name = without_language(name);
   const int code = guarded(comm, [&] {
     engine.run({.kind = collectives::Kind::barrier,
-                .digest = Digest().add(std::string_view(name)).add(digest).value(),
+                .digest = Digest().add(std::string_view(same_name)).add(digest).value(),
                 .segments = {},
                 .describe = describe});
   });

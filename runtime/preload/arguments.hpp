@@ -29,12 +29,19 @@ std::string words(const char* function, int count, MPI_Datatype type, const std:
 std::string name_of(MPI_Comm comm);
 /// " with MPI_SUM"
 std::string with(MPI_Op op);
+/// Differs for MPI's own operations, and from all of the program's.
+std::uint64_t digest_of(MPI_Op op);
 inline std::string with_root(int root) { return " with root " + std::to_string(root); }
 
 /// The digest that ranks compare beside the kind of call, the operation and the root. Below 2^56
 /// elements, calls of other counts or types have other digests.
 inline std::uint64_t digest_of(std::size_t count, DType element) {
   return static_cast<std::uint64_t>(count) << 8 | static_cast<std::uint64_t>(element);
+}
+
+/// True for items that MPI refuses on the rank that gives them.
+inline bool is_refused(int count, MPI_Datatype type) {
+  return count < 0 || type == MPI_DATATYPE_NULL;
 }
 
 /// All elements of a call that reduces, if the engine can.
@@ -66,12 +73,18 @@ int guarded_code(MPI_Comm comm, Body body) {
   return raised != MPI_SUCCESS ? raised : code;
 }
 
+/// Carries out a call by `own`, see Choice::run().
+template <class Own>
+int carry_out(Own own) {
+  bool is_done = false;
+  return own(is_done);
+}
 /// Carries out a call by `own`, or where that may be chosen by the faster of the two, which return
 /// MPI's code. Collective over `comm`.
 template <class Own, class ByMpi>
 int carry_out(const Served& served, collectives::Kind kind, std::size_t bytes, MPI_Comm comm,
               Own own, ByMpi by_mpi) {
-  if (served.choice == nullptr) return own();
+  if (served.choice == nullptr) return carry_out(own);
   return served.choice->run(kind, bytes, comm, own, by_mpi);
 }
 
@@ -86,12 +99,21 @@ int carry_out_by_mpi(const char* name, MPI_Comm comm, ByMpi by_mpi) {
   const auto describe = [&] { return std::string(name) + " on " + name_of(comm); };
   return carry_out_by_mpi(name, comm, 0, describe, by_mpi);
 }
+template <class ByMpi>
+int carry_out_by_mpi(const char* name, int root, MPI_Comm comm, ByMpi by_mpi) {
+  const auto describe = [&] { return name + with_root(root) + " on " + name_of(comm); };
+  return carry_out_by_mpi(name, comm, static_cast<std::uint64_t>(root) + 1, describe, by_mpi);
+}
 /// Carries out by MPI a reduction that the engine cannot carry out.
 template <class ByMpi>
-int reduce_by_mpi(const char* name, const Elements& all, MPI_Comm comm, ByMpi by_mpi) {
-  const auto describe = [&] { return words(name, all.count, all.type, with(all.op), comm); };
-  const auto count = static_cast<std::uint64_t>(all.count);
-  return carry_out_by_mpi(name, comm, count, describe, by_mpi);
+int reduce_by_mpi(const char* name, const Elements& all, MPI_Comm comm, ByMpi by_mpi,
+                  int root = -1) {
+  const auto describe = [&] {
+    return words(name, all.count, all.type, with(all.op) + (root < 0 ? "" : with_root(root)), comm);
+  };
+  const std::uint64_t digest = static_cast<std::uint64_t>(root + 1) << 40 |
+                               static_cast<std::uint64_t>(all.count) << 8 | digest_of(all.op);
+  return carry_out_by_mpi(name, comm, digest, describe, by_mpi);
 }
 
 /// So many items of a datatype in the program's memory, as bytes in the order of the datatype.
@@ -105,6 +127,7 @@ class Items {
   /// True if the bytes lie in the program's memory as they are sent.
   [[nodiscard]] bool are_plain() const { return are_plain_; }
   [[nodiscard]] int count() const { return count_; }
+  [[nodiscard]] MPI_Datatype type() const { return type_; }
 
   /// The bytes in `buffer`, or a copy of it in `copy`. Errors: MPI's code.
   int read(const void* buffer, MPI_Comm comm, std::unique_ptr<std::byte[]>& copy,

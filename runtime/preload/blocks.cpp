@@ -120,13 +120,14 @@ int allgather(const Source& from, const Target& to, MPI_Comm comm) {
   };
   if (process() == nullptr) return by_mpi();
   const auto left = [&] { return carry_out_by_mpi("MPI_Allgather", comm, by_mpi); };
+  if (is_refused(to.count, to.type) || to.buffer == MPI_IN_PLACE) return by_mpi();
   const Items block(*process(), to.count, to.type);
   const auto blocks = blocks_of("MPI_Allgather", block, comm);
-  if (!blocks || to.buffer == MPI_IN_PLACE) return left();
+  if (!blocks) return left();
   const bool in_place = from.buffer == MPI_IN_PLACE;
   const Items given = in_place ? block : Items(*process(), from.count, from.type);
-  if (given.bytes() != block.bytes()) return left();
-  const auto own = [&] {
+  if (given.bytes() != block.bytes()) return by_mpi();
+  const auto own = [&](bool& is_done) {
     return guarded_code(comm, [&] {
       const int rank = blocks->served.rank;
       const Items all(*process(), to.count * blocks->ranks(), to.type);
@@ -141,6 +142,7 @@ int allgather(const Source& from, const Target& to, MPI_Comm comm) {
         segments.add(other, kEveryRank, blocks->bytes);
       }
       blocks->run(Kind::allgather, 0, segments.all());
+      is_done = true;
       return sides.write();
     });
   };
@@ -174,13 +176,14 @@ int alltoall(const Source& from, const Target& to, MPI_Comm comm) {
   };
   if (process() == nullptr) return by_mpi();
   const auto left = [&] { return carry_out_by_mpi("MPI_Alltoall", comm, by_mpi); };
+  if (is_refused(to.count, to.type) || to.buffer == MPI_IN_PLACE) return by_mpi();
   if (from.buffer == MPI_IN_PLACE) return left();  // on all ranks
   const Items block(*process(), to.count, to.type);
   const auto blocks = blocks_of("MPI_Alltoall", block, comm);
-  if (!blocks || to.buffer == MPI_IN_PLACE) return left();
+  if (!blocks) return left();
   const Items given(*process(), from.count, from.type);
-  if (given.bytes() != block.bytes()) return left();
-  const auto own = [&] {
+  if (given.bytes() != block.bytes()) return by_mpi();
+  const auto own = [&](bool& is_done) {
     return guarded_code(comm, [&] {
       const int rank = blocks->served.rank;
       const Items all_given(*process(), from.count * blocks->ranks(), from.type);
@@ -191,6 +194,7 @@ int alltoall(const Source& from, const Target& to, MPI_Comm comm) {
       sides.write_to(all, to.buffer);
       blocks->run(Kind::alltoall, 0,
                   every_pair(blocks->ranks(), rank, sides.input, sides.output, blocks->bytes));
+      is_done = true;
       return sides.write();
     });
   };
@@ -203,15 +207,17 @@ int gather(const Source& from, const Target& to, int root, MPI_Comm comm) {
                        comm);
   };
   if (process() == nullptr) return by_mpi();
-  const auto left = [&] { return carry_out_by_mpi("MPI_Gather", comm, by_mpi); };
+  const auto left = [&] { return carry_out_by_mpi("MPI_Gather", root, comm, by_mpi); };
   const bool in_place = from.buffer == MPI_IN_PLACE;  // on the root alone
   const Items block(*process(), in_place ? to.count : from.count, in_place ? to.type : from.type);
   const auto blocks = blocks_of("MPI_Gather", block, comm);
-  if (!blocks || !is_root_of(blocks->served, root)) return left();
+  if (is_refused(block.count(), block.type())) return by_mpi();
+  if (!blocks) return left();
+  if (!is_root_of(blocks->served, root)) return by_mpi();
   const bool is_root = blocks->served.rank == root;
   const Items wanted = is_root ? Items(*process(), to.count, to.type) : block;
-  if (wanted.bytes() != block.bytes() || (in_place && !is_root)) return left();
-  const auto own = [&] {
+  if (wanted.bytes() != block.bytes() || (in_place && !is_root)) return by_mpi();
+  const auto own = [&](bool& is_done) {
     return guarded_code(comm, [&] {
       std::optional<Items> all;
       if (is_root) all.emplace(*process(), to.count * blocks->ranks(), to.type);
@@ -225,6 +231,7 @@ int gather(const Source& from, const Target& to, int root, MPI_Comm comm) {
       for (int other = 0; other < blocks->ranks(); ++other)
         segments.add(other, root, blocks->bytes);
       blocks->run(Kind::gather, root, segments.all());
+      is_done = true;
       return sides.write();
     });
   };
@@ -237,15 +244,17 @@ int scatter(const Source& from, const Target& to, int root, MPI_Comm comm) {
                         comm);
   };
   if (process() == nullptr) return by_mpi();
-  const auto left = [&] { return carry_out_by_mpi("MPI_Scatter", comm, by_mpi); };
+  const auto left = [&] { return carry_out_by_mpi("MPI_Scatter", root, comm, by_mpi); };
   const bool in_place = to.buffer == MPI_IN_PLACE;  // on the root alone
   const Items block(*process(), in_place ? from.count : to.count, in_place ? from.type : to.type);
   const auto blocks = blocks_of("MPI_Scatter", block, comm);
-  if (!blocks || !is_root_of(blocks->served, root)) return left();
+  if (is_refused(block.count(), block.type())) return by_mpi();
+  if (!blocks) return left();
+  if (!is_root_of(blocks->served, root)) return by_mpi();
   const bool is_root = blocks->served.rank == root;
   const Items given = is_root ? Items(*process(), from.count, from.type) : block;
-  if (given.bytes() != block.bytes() || (in_place && !is_root)) return left();
-  const auto own = [&] {
+  if (given.bytes() != block.bytes() || (in_place && !is_root)) return by_mpi();
+  const auto own = [&](bool& is_done) {
     return guarded_code(comm, [&] {
       Sides sides(comm);
       if (is_root) {
@@ -262,6 +271,7 @@ int scatter(const Source& from, const Target& to, int root, MPI_Comm comm) {
       for (int other = 0; other < blocks->ranks(); ++other)
         segments.add(root, other, blocks->bytes);
       blocks->run(Kind::scatter, root, segments.all());
+      is_done = true;
       return sides.write();
     });
   };
@@ -323,15 +333,19 @@ int reduce_scatter(const void* input, const TargetOfMany& to, MPI_Op op, MPI_Com
       process() == nullptr ? std::nullopt : reduction_of(*process(), {1, to.type, op});
   if (!taken) return reduce_by_mpi("MPI_Reduce_scatter", {1, to.type, op}, comm, by_mpi);
   const Served* served = served_by(*process(), comm);
-  if (served == nullptr || to.counts == nullptr) return left();
+  if (served == nullptr || to.counts == nullptr) return by_mpi();
   Counts counts;
   for (int rank = 0; rank < served->group->topology().size; ++rank) {
-    if (to.counts[rank] < 0) return left();
+    if (to.counts[rank] < 0) return by_mpi();
     counts.add(static_cast<std::size_t>(to.counts[rank]) * taken->count);
   }
   if (counts.total == 0) return left();
-  const auto own = [&] { return reduce_blocks(*served, *taken, counts, input, to.buffer, comm); };
-  if (taken->has_an_order()) return own();
+  const auto own = [&](bool& is_done) {
+    const int code = reduce_blocks(*served, *taken, counts, input, to.buffer, comm);
+    is_done = code == MPI_SUCCESS;
+    return code;
+  };
+  if (taken->has_an_order()) return carry_out(own);
   const std::size_t bytes = counts.total * size_of(taken->element);
   return carry_out(*served, Kind::reduce_scatter, bytes, comm, own, by_mpi);
 }
@@ -349,8 +363,12 @@ int reduce_scatter_block(const void* input, const Target& to, MPI_Op op, MPI_Com
   if (served == nullptr) return by_mpi();
   Counts counts;
   for (int rank = 0; rank < served->group->topology().size; ++rank) counts.add(taken->count);
-  const auto own = [&] { return reduce_blocks(*served, *taken, counts, input, to.buffer, comm); };
-  if (taken->has_an_order()) return own();
+  const auto own = [&](bool& is_done) {
+    const int code = reduce_blocks(*served, *taken, counts, input, to.buffer, comm);
+    is_done = code == MPI_SUCCESS;
+    return code;
+  };
+  if (taken->has_an_order()) return carry_out(own);
   const std::size_t bytes = counts.total * size_of(taken->element);
   return carry_out(*served, Kind::reduce_scatter, bytes, comm, own, by_mpi);
 }
@@ -379,7 +397,7 @@ std::optional<Counts> bytes_of(const TargetOfMany& to, MPI_Comm comm) {
 }
 
 int move_blocks(const Served& served, const Counts& counts, const Sides& sides,
-                const TargetOfMany& to, MPI_Comm comm) {
+                const TargetOfMany& to, MPI_Comm comm, bool& is_done) {
   const bool are_packed = sides.output != nullptr;
   std::vector<Segment> segments;
   segments.reserve(counts.of_ranks.size());
@@ -398,6 +416,7 @@ int move_blocks(const Served& served, const Counts& counts, const Sides& sides,
                               .digest = counts.digest,
                               .segments = segments,
                               .describe = describe});
+  is_done = true;
   int at = 0;
   for (std::size_t rank = 0; are_packed && rank < counts.of_ranks.size(); ++rank) {
     if (to.counts[rank] == 0) continue;
@@ -424,8 +443,8 @@ int allgatherv(const Source& from, const TargetOfMany& to, MPI_Comm comm) {
   const bool in_place = from.buffer == MPI_IN_PLACE;
   const Items given = in_place ? Items(*process(), to.counts[rank], to.type)
                                : Items(*process(), from.count, from.type);
-  if (given.bytes().value_or(0) != counts->of_ranks[rank]) return left();
-  const auto own = [&] {
+  if (given.bytes().value_or(0) != counts->of_ranks[rank]) return by_mpi();
+  const auto own = [&](bool& is_done) {
     return guarded_code(comm, [&] {
       Sides sides(comm);
       const void* input =
@@ -434,7 +453,7 @@ int allgatherv(const Source& from, const TargetOfMany& to, MPI_Comm comm) {
       if (given.bytes()) code = sides.read(given, input, in_place);
       if (code != MPI_SUCCESS) return code;
       if (process()->datatypes.find(to.type) == nullptr) sides.write_nowhere(counts->total);
-      return move_blocks(*served, *counts, sides, to, comm);
+      return move_blocks(*served, *counts, sides, to, comm, is_done);
     });
   };
   return carry_out(*served, Kind::allgather, counts->total, comm, own, by_mpi);

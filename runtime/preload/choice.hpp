@@ -5,7 +5,8 @@
 // as the other way's had left the ranks. Only the later half of them counts: the library still
 // tries its paths in the others, and the MPI's are cold. Then ranks add up their median times, and
 // the way that is faster carries out all later calls. What a rank does follows from the number of
-// such calls that did not fail in the library and from that sum, which are equal on all ranks.
+// such calls that the engine or MPI has carried out and from that sum, which are equal on all
+// ranks.
 #pragma once
 
 #include <array>
@@ -22,19 +23,22 @@ namespace tutti::preload {
 
 class Choice {
  public:
-  /// Carries out a call by `own` or by `by_mpi`; both return MPI's code. Collective over `comm`.
+  /// Carries out a call by `own` or by `by_mpi`; both return MPI's code. `own` sets its argument
+  /// once the engine has carried out the call, which it does on all ranks or on none. Collective
+  /// over `comm`.
   template <class Own, class ByMpi>
   int run(collectives::Kind kind, std::size_t bytes, MPI_Comm comm, Own own, ByMpi by_mpi) {
     Size& size = size_of_call(kind, bytes);
-    if (size.calls >= kCalls) return size.is_mpis ? by_mpi() : own();
+    bool is_done = false;
+    if (size.calls >= kCalls) return size.is_mpis ? by_mpi() : own(is_done);
     using Clock = std::chrono::steady_clock;
     const bool is_mpis_turn = size.calls >= kTurn;
     const auto begun = Clock::now();
-    const int code = is_mpis_turn ? by_mpi() : own();
+    const int code = is_mpis_turn ? by_mpi() : own(is_done);
     const std::chrono::duration<float, std::micro> spent = Clock::now() - begun;
-    // All ranks raise what the library raises, but where their calls differ, each of another kind:
-    // if these counted, ranks would take other ways in later calls.
-    if (!is_mpis_turn && code > MPI_ERR_LASTCODE) return code;
+    // Ranks whose calls differ, and all fail, count different ones, and a rank whose arguments are
+    // refused calls again: if these counted, ranks would take other ways in later calls.
+    if (is_mpis_turn ? code != MPI_SUCCESS : !is_done) return code;
     size.microseconds[is_mpis_turn ? 1 : 0][size.calls % kKept] = spent.count();
     if (++size.calls == kCalls) decide(size, comm);
     return code;

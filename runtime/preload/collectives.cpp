@@ -30,10 +30,11 @@ int barrier(MPI_Comm comm) {
   Process* process = preload::process();
   const Served* served = process == nullptr ? nullptr : served_by(*process, comm);
   if (served == nullptr) return by_mpi();
-  const auto own = [&] {
+  const auto own = [&](bool& is_done) {
     return guarded(comm, [&] {
       const auto describe = [&] { return "MPI_Barrier on " + name_of(comm); };
       served->group->engine().run({.kind = Kind::barrier, .segments = {}, .describe = describe});
+      is_done = true;
     });
   };
   return carry_out(*served, Kind::barrier, 0, comm, own, by_mpi);
@@ -48,8 +49,8 @@ int allreduce(const void* input, void* output, const Elements& all, MPI_Comm com
   if (!taken) return reduce_by_mpi("MPI_Allreduce", all, comm, by_mpi);
   const Served* served = served_by(*process, comm);
   const bool is_valid = input != nullptr && output != nullptr && output != MPI_IN_PLACE;
-  if (served == nullptr || !is_valid) return carry_out_by_mpi("MPI_Allreduce", comm, by_mpi);
-  const auto own = [&] {
+  if (served == nullptr || !is_valid) return by_mpi();
+  const auto own = [&](bool& is_done) {
     return guarded(comm, [&] {
       const void* from = input == MPI_IN_PLACE ? output : input;
       const Segment segment{as_bytes(from), as_bytes(output), taken->count, taken->element};
@@ -61,9 +62,10 @@ int allreduce(const void* input, void* output, const Elements& all, MPI_Comm com
                                    .digest = digest_of(taken->count, taken->element),
                                    .segments = {&segment, 1},
                                    .describe = describe});
+      is_done = true;
     });
   };
-  if (taken->has_an_order()) return own();
+  if (taken->has_an_order()) return carry_out(own);
   return carry_out(*served, Kind::allreduce, taken->bytes(), comm, own, by_mpi);
 }
 
@@ -73,14 +75,14 @@ int reduce(const void* input, void* output, const Elements& all, int root, MPI_C
   };
   Process* process = preload::process();
   const auto taken = process == nullptr ? std::nullopt : reduction_of(*process, all);
-  if (!taken) return reduce_by_mpi("MPI_Reduce", all, comm, by_mpi);
+  if (!taken) return reduce_by_mpi("MPI_Reduce", all, comm, by_mpi, root);
   const Served* served = served_by(*process, comm);
   bool is_valid = served != nullptr && input != nullptr && is_root_of(*served, root);
   const bool is_root = is_valid && served->rank == root;
   if (is_root) is_valid = output != nullptr && output != MPI_IN_PLACE;
   if (is_valid && !is_root) is_valid = input != MPI_IN_PLACE;
-  if (!is_valid) return carry_out_by_mpi("MPI_Reduce", comm, by_mpi);
-  const auto own = [&] {
+  if (!is_valid) return by_mpi();
+  const auto own = [&](bool& is_done) {
     return guarded(comm, [&] {
       const void* from = input == MPI_IN_PLACE ? output : input;
       const Segment segment{as_bytes(from), is_root ? as_bytes(output) : nullptr,
@@ -95,9 +97,10 @@ int reduce(const void* input, void* output, const Elements& all, int root, MPI_C
                                    .digest = digest_of(taken->count, taken->element),
                                    .segments = {&segment, 1},
                                    .describe = describe});
+      is_done = true;
     });
   };
-  if (taken->has_an_order()) return own();
+  if (taken->has_an_order()) return carry_out(own);
   return carry_out(*served, Kind::reduce, taken->bytes(), comm, own, by_mpi);
 }
 
@@ -106,12 +109,15 @@ int bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
   Process* process = preload::process();
   if (process == nullptr) return by_mpi();
   const Items items(*process, count, type);
+  if (!items.bytes() && !is_refused(count, type)) {
+    return carry_out_by_mpi("MPI_Bcast", root, comm, by_mpi);
+  }
   const Served* served = items.bytes() ? served_by(*process, comm) : nullptr;
   const bool is_valid =
       served != nullptr && is_root_of(*served, root) && (buffer != nullptr || !items.are_plain());
-  if (!is_valid) return carry_out_by_mpi("MPI_Bcast", comm, by_mpi);
+  if (!is_valid) return by_mpi();
   const bool is_root = served->rank == root;
-  const auto own = [&] {
+  const auto own = [&](bool& is_done) {
     return guarded_code(comm, [&] {
       std::unique_ptr<std::byte[]> copy;
       const std::byte* input = nullptr;
@@ -126,6 +132,7 @@ int bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
                                    .digest = digest_of(*items.bytes(), DType::uint8),
                                    .segments = {&segment, 1},
                                    .describe = describe});
+      is_done = true;
       return is_root ? MPI_SUCCESS : items.write(copy, buffer, comm);
     });
   };

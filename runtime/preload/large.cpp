@@ -52,7 +52,7 @@ void add_reductions(Functions& all) {
   all.Reduce_c = [](const void* input, void* output, MPI_Count count, MPI_Datatype type, MPI_Op op,
                     int root, MPI_Comm comm) {
     if (!fits(count)) {
-      return carry_out_by_mpi("MPI_Reduce", comm, [&] {
+      return carry_out_by_mpi("MPI_Reduce", root, comm, [&] {
         return PMPI_Reduce_c(input, output, count, type, op, root, comm);
       });
     }
@@ -96,7 +96,7 @@ void add_reductions(Functions& all) {
 void add_moves(Functions& all) {
   all.Bcast_c = [](void* buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     if (!fits(count)) {
-      return carry_out_by_mpi("MPI_Bcast", comm,
+      return carry_out_by_mpi("MPI_Bcast", root, comm,
                               [&] { return PMPI_Bcast_c(buffer, count, type, root, comm); });
     }
     return bcast(buffer, as_int(count), type, root, comm);
@@ -123,7 +123,7 @@ void add_moves(Functions& all) {
                     MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     const bool is_root = root < 0 || is_root_here(root, comm);
     if ((input != MPI_IN_PLACE && !fits(given)) || (is_root && !fits(count))) {
-      return carry_out_by_mpi("MPI_Gather", comm, [&] {
+      return carry_out_by_mpi("MPI_Gather", root, comm, [&] {
         return PMPI_Gather_c(input, given, given_type, output, count, type, root, comm);
       });
     }
@@ -133,7 +133,7 @@ void add_moves(Functions& all) {
                      MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     const bool is_root = root < 0 || is_root_here(root, comm);
     if ((output != MPI_IN_PLACE && !fits(count)) || (is_root && !fits(given))) {
-      return carry_out_by_mpi("MPI_Scatter", comm, [&] {
+      return carry_out_by_mpi("MPI_Scatter", root, comm, [&] {
         return PMPI_Scatter_c(input, given, given_type, output, count, type, root, comm);
       });
     }

@@ -12,6 +12,19 @@ static MPI_Comm rows;
 
 static int sum(int count) { return MPI_Allreduce(&value, results, count, MPI_INT, MPI_SUM, rows); }
 
+/* The root may have an error that no other rank has, and calls again. */
+static int bcast_of_pairs(void) {
+  int pairs[2] = {1, 2}, code;
+  MPI_Datatype pair;
+  MPI_Type_contiguous(2, MPI_INT, &pair);
+  const int is_root = rank == 0;
+  if (is_root) MPI_Bcast(pairs, 1, pair, 0, rows);
+  MPI_Type_commit(&pair);
+  code = MPI_Bcast(pairs, 1, pair, 0, rows);
+  MPI_Type_free(&pair);
+  return code;
+}
+
 /* Other counts, datatypes, operations, roots and calls than those of the other ranks. */
 static int differ(const char* fault) {
   const int counts[] = {1, 1, 1}, places[] = {0, 1, 2};
@@ -30,11 +43,25 @@ static int differ(const char* fault) {
   if (strcmp(fault, "empty") == 0) {
     return is_last ? MPI_Barrier(rows) : MPI_Bcast(&value, 0, MPI_INT, 0, rows);
   }
+  if (strcmp(fault, "empty roots") == 0) return MPI_Bcast(&value, 0, MPI_INT, is_last, rows);
+  if (strcmp(fault, "logical") == 0) { /* operations of MPI's own that MPI carries out */
+    return MPI_Allreduce(&value, results, 1, MPI_INT, is_last ? MPI_LAND : MPI_LOR, rows);
+  }
+  if (strcmp(fault, "refused") == 0) { /* which a rank may learn alone */
+    if (is_last) MPI_Bcast(&value, -1, MPI_INT, 0, rows);
+    return MPI_Bcast(&value, 1, MPI_INT, 0, rows);
+  }
+  if (strcmp(fault, "uncommitted") == 0) return bcast_of_pairs();
   if (strcmp(fault, "gathered") == 0) { /* which MPI carries out */
     return is_last ? MPI_Scan(&value, results, 1, MPI_INT, MPI_SUM, rows)
                    : MPI_Gatherv(&value, 1, MPI_INT, all, counts, places, MPI_INT, 0, rows);
   }
   return sum(1);
+}
+
+/* One rank alone gets an error, and calls again. */
+static int is_alone(const char* fault) {
+  return strcmp(fault, "refused") == 0 || strcmp(fault, "uncommitted") == 0;
 }
 
 static void fail_as_told(const char* fault) {
@@ -84,7 +111,7 @@ int main(int argc, char** argv) {
     printf("rank %d: %s\n", rank, text);
     fflush(stdout);
   }
-  if (returns && strcmp(fault, "calls") == 0) go_on();
+  if (returns && (strcmp(fault, "calls") == 0 || is_alone(fault))) go_on();
   MPI_Comm_free(&rows);
   MPI_Finalize();
   return 0;

@@ -216,7 +216,10 @@ FAULTS = (
 MORE_FAULTS = (
     ("types", {}, (r"of 1 MPI_INT with MPI_SUM", r"of 1 MPI_FLOAT with MPI_SUM")),
     ("operations", {}, (r"of 1 MPI_INT with MPI_SUM", r"of 1 MPI_INT with MPI_MAX")),
-    ("empty", {"TUTTI_TIMEOUT": "20"}, (r"MPI_Bcast on grid rows", r"MPI_Barrier on grid rows")),
+    ("empty", {"TUTTI_TIMEOUT": "20"}, (r"MPI_Bcast with root 0 on", r"MPI_Barrier on grid rows")),
+    ("empty roots", {"TUTTI_TIMEOUT": "20"}, (r"MPI_Bcast with root 0 on grid rows",
+                                              r"MPI_Bcast with root 1 on grid rows")),
+    ("logical", {"TUTTI_TIMEOUT": "20"}, (r"of 1 MPI_INT with MPI_LOR", r"with MPI_LAND")),
     ("gathered", {"TUTTI_TIMEOUT": "20"}, (r"MPI_Gatherv on grid rows", r"MPI_Scan on grid rows")),
     ("exits", {}, (r"rank 2 ",)),
 )
@@ -255,6 +258,13 @@ class Faults(unittest.TestCase):
         self.assertRegex(output, r"rank 0: .*MPI_Bcast of 1 MPI_INT with root 0 on")
         self.assertIn("then 3, 0 wrong", output, errors)
         self.assertEqual(status, 0, errors)
+
+    def test_an_error_of_one_rank_alone_is_its_own(self):
+        for name in ("refused", "uncommitted"):
+            for variables in ({}, {"TUTTI_TIMEOUT": "20"}):
+                with self.subTest(fault=name, **variables):
+                    status, output, errors = self.fault(name, "return", **variables)
+                    self.assertEqual((status, output), (0, "then 3, 0 wrong\n"), errors)
 
     def test_a_program_that_goes_on_after_a_failure_sees_it_once(self):
         status, _, errors = self.fault("late", "return", TUTTI_TIMEOUT="1")
