@@ -171,6 +171,19 @@ def test_ranks_that_load_other_states_are_told(ranks):
         ours.load_state_dict(state)
 
 
+def test_a_rank_without_any_gradient_is_told_like_the_others(ranks):
+    if ranks.size == 1:
+        pytest.skip("one rank has nobody to differ from")
+    model, other = network(), network()
+    ours = tutti.torch.Adam(model.parameters(), overlap=False)
+    unhurt = tutti.torch.Adam(other.parameters(), overlap=False)
+    if ranks.rank != 1:
+        model(torch.ones(1, 6)).sum().backward()
+    with pytest.raises(tutti.MismatchError):
+        ours.step()
+    assert torch.equal(train(model, ours, 5), train(other, unhurt, 5))
+
+
 def test_reading_states_changes_no_training(ranks, tmp_path_factory):
     def trained(reads):
         model = network()
@@ -312,6 +325,9 @@ def test_options_of_the_stores_optimizers_may_stand_in_the_name(ranks):
     assert ours.param_groups[0]["momentum"] == 0.9
     train(model, ours, 1)
     tutti.torch.Optimizer(network().bfloat16().parameters(), "sgd,multi_precision=true")
+    with pytest.raises(tutti.InvalidArgumentError, match="too coarse"):
+        tutti.torch.Optimizer(network().bfloat16().parameters(), "sgd,multi_precision=0")
+    tutti.torch.Optimizer(network().parameters(), "sgd,clip_global_norm=none", overlap=True)
 
 
 @pytest.mark.parametrize("name, options, words", [

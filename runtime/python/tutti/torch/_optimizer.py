@@ -103,7 +103,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
                  **options: Any):
         if self._torch_rule is None:
             self._torch_rule, name, options = named(name, options)
-        is_scaled = any(option in name or options.get(option) is not None
+        is_scaled = any(options.get(option) is not None
                         for option in ("clip_global_norm", "loss_scale"))
         if overlap and is_scaled:
             raise InvalidArgumentError(
@@ -416,6 +416,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
         self._show_again(range(len(self._params)))
         given = self._given()
         if not given:
+            self.store.barrier()  # ranks that push instead are told, and this one as well
             return loss
         keys = [self._keys[index] for index in given]
         if self._on_gpu:

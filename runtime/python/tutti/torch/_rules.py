@@ -176,6 +176,11 @@ def named(name: Any, options: dict[str, Any]) -> tuple[TorchRule | None, Any, di
     if not isinstance(name, str):
         return None, name, options
     plain, given = _with_words(name, options)
+    for option, default in (("multi_precision", False), ("clip_global_norm", None),
+                            ("loss_scale", None)):  # which Optimizer itself looks at
+        text = given.get(option)
+        if isinstance(text, str) and (default is not None or text.lower() == "none"):
+            given[option] = _read(plain, option, text, default)
     if plain.lower() != "adamw":
         return None, plain, given
     return RULES["AdamW"], RULES["AdamW"].name, _adamw(given)
