@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/arguments.hpp"
 
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -106,6 +107,51 @@ int carry_out_by_mpi(const char* name, MPI_Comm comm, std::uint64_t digest,
   return code == MPI_SUCCESS ? by_mpi() : code;
 }
 
+namespace {
+
+/// Items for MPI_Pack and MPI_Unpack. Those of MPICH 4.0 refuse the address 0, MPI_BOTTOM, from
+/// which a datatype of absolute addresses is meant: here it is meant from 1, less a byte.
+class FromAddress {
+ public:
+  FromAddress(const void* buffer, int count, MPI_Datatype type)
+      : buffer_(const_cast<void*>(buffer)), count_(count), type_(type) {
+    if (buffer != nullptr || count == 0) return;
+    const MPI_Aint back = -1;
+    code_ = PMPI_Type_create_hindexed(1, &count, &back, type, &made_);
+    if (code_ == MPI_SUCCESS) code_ = PMPI_Type_commit(&made_);
+    buffer_ = reinterpret_cast<void*>(std::uintptr_t{1});
+    count_ = 1;
+    type_ = made_;
+  }
+  FromAddress(const FromAddress&) = delete;
+  FromAddress& operator=(const FromAddress&) = delete;
+  ~FromAddress() {
+    if (made_ != MPI_DATATYPE_NULL) PMPI_Type_free(&made_);
+  }
+
+  [[nodiscard]] int code() const { return code_; }
+  [[nodiscard]] void* buffer() const { return buffer_; }
+  [[nodiscard]] int count() const { return count_; }
+  [[nodiscard]] MPI_Datatype type() const { return type_; }
+
+ private:
+  void* buffer_;
+  int count_;
+  MPI_Datatype type_;
+  MPI_Datatype made_ = MPI_DATATYPE_NULL;
+  int code_ = MPI_SUCCESS;
+};
+
+}  // namespace
+
+int unpack(std::span<const std::byte> packed, int& at, void* buffer, int count, MPI_Datatype type,
+           MPI_Comm comm) {
+  const FromAddress to(buffer, count, type);
+  if (to.code() != MPI_SUCCESS) return to.code();
+  return PMPI_Unpack(packed.data(), static_cast<int>(packed.size()), &at, to.buffer(), to.count(),
+                     to.type(), comm);
+}
+
 Items::Items(const Process& process, int count, MPI_Datatype type) : count_(count), type_(type) {
   const Item* item = process.datatypes.find(type);
   are_plain_ = item != nullptr;
@@ -127,7 +173,10 @@ int Items::read(const void* buffer, MPI_Comm comm, std::unique_ptr<std::byte[]>&
   copy = std::make_unique_for_overwrite<std::byte[]>(*bytes_);
   data = copy.get();
   int at = 0;
-  return PMPI_Pack(buffer, count_, type_, copy.get(), static_cast<int>(*bytes_), &at, comm);
+  const FromAddress from(buffer, count_, type_);
+  if (from.code() != MPI_SUCCESS) return from.code();
+  return PMPI_Pack(from.buffer(), from.count(), from.type(), copy.get(), static_cast<int>(*bytes_),
+                   &at, comm);
 }
 
 std::byte* Items::target(void* buffer, std::unique_ptr<std::byte[]>& copy) const {
@@ -139,7 +188,7 @@ std::byte* Items::target(void* buffer, std::unique_ptr<std::byte[]>& copy) const
 int Items::write(const std::unique_ptr<std::byte[]>& copy, void* buffer, MPI_Comm comm) const {
   if (are_plain_) return MPI_SUCCESS;
   int at = 0;
-  return PMPI_Unpack(copy.get(), static_cast<int>(*bytes_), &at, buffer, count_, type_, comm);
+  return unpack({copy.get(), *bytes_}, at, buffer, count_, type_, comm);
 }
 
 }  // namespace tutti::preload

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mpi.h>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "collectives/engine/engine.hpp"
@@ -115,6 +116,10 @@ int reduce_by_mpi(const char* name, const Elements& all, MPI_Comm comm, ByMpi by
                                static_cast<std::uint64_t>(all.count) << 8 | digest_of(all.op);
   return carry_out_by_mpi(name, comm, digest, describe, by_mpi);
 }
+
+/// MPI_Unpack, also where `buffer` is MPI_BOTTOM, from `at` on. Returns MPI's code.
+int unpack(std::span<const std::byte> packed, int& at, void* buffer, int count, MPI_Datatype type,
+           MPI_Comm comm);
 
 /// So many items of a datatype in the program's memory, as bytes in the order of the datatype.
 class Items {

@@ -421,8 +421,8 @@ int move_blocks(const Served& served, const Counts& counts, const Sides& sides,
   for (std::size_t rank = 0; are_packed && rank < counts.of_ranks.size(); ++rank) {
     if (to.counts[rank] == 0) continue;
     const int code =
-        PMPI_Unpack(sides.output, static_cast<int>(counts.total), &at,
-                    block_at(to.buffer, to.places[rank], to.type), to.counts[rank], to.type, comm);
+        unpack({sides.output, counts.total}, at, block_at(to.buffer, to.places[rank], to.type),
+               to.counts[rank], to.type, comm);
     if (code != MPI_SUCCESS) return code;
   }
   return MPI_SUCCESS;

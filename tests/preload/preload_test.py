@@ -22,6 +22,7 @@ MPIRUN = shlex.split(os.environ["PRELOAD_MPIRUN"])
 ROOT = Path(__file__).parents[2]
 LAUNCHER = ROOT / "scripts/mpirun/launch.sh"
 PROGRAMS = Path(os.environ["PRELOAD_PROGRAMS"])
+IS_OPEN_MPI = "openmpi" in Path(LIBRARY).name
 HAS_FORTRAN = os.environ.get("PRELOAD_FORTRAN") == "1"
 LIMIT_S = 600
 
@@ -70,7 +71,8 @@ class Results(unittest.TestCase):
     def test_what_goes_on_beside_collectives(self):
         for ranks, variables in ((1, {}), (2, {}), (3, {}), (4, {"TUTTI_RANKS_PER_NODE": "2"})):
             status, output, errors = run([PROGRAMS / "preload_beside"], ranks, **variables)
-            self.assertEqual((status, output), (0, "4 cases, 0 wrong\n"), errors)
+            self.assertIn("4 cases, 0 wrong\n", output, errors)
+            self.assertEqual(status, 0, errors)
 
     def test_a_program_that_calls_no_collective(self):
         status, output, errors = run([PROGRAMS / "preload_beside", "quiet"], 3)
@@ -173,19 +175,28 @@ class Fortran(unittest.TestCase):
     def residuals(self, ranks, **variables):
         status, output, errors = run([PROGRAMS / "preload_solver"], ranks, **variables)
         self.assertEqual(status, 0, errors)
-        self.assertEqual(len(output.splitlines()), 25)
-        return output
+        lines = re.findall(r"^ +\d+ [0-9A-F]{16} .*", output, re.MULTILINE)
+        self.assertEqual(len(lines), 25, output)
+        return lines
+
+    def require_module(self, program):
+        """That of MPICH 4.0.2 for mpi_f08 has another MPI_IN_PLACE than its library."""
+        if run([PROGRAMS / program], 2, preload=False)[0] != 0:
+            self.skipTest(f"{program} fails with this MPI's module, without the library")
 
     def test_a_program_gets_what_mpi_promises(self):
         for program in ("preload_results", "preload_results_f08"):
+            self.require_module(program)
             for ranks, variables in ((1, {}), (2, {}), (3, {}), (4, {"TUTTI_RANKS_PER_NODE": "2"})):
                 status, output, errors = run([PROGRAMS / program], ranks, **variables)
-                self.assertEqual((status, output), (0, "33 cases, 0 wrong\n"), errors)
+                self.assertIn("33 cases, 0 wrong\n", output, errors)
+                self.assertEqual(status, 0, errors)
 
     def test_calls_of_both_modules_are_taken(self):
         taken = {"allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce",
                  "reduce_scatter", "scatter"}
         for program in ("preload_results", "preload_results_f08"):
+            self.require_module(program)
             _, _, errors = run([PROGRAMS / program], 2, TUTTI_STATISTICS="1")
             self.assertLessEqual(taken, set(calls_in(errors)), errors)
 
@@ -231,6 +242,8 @@ class Faults(unittest.TestCase):
 
     def check(self, program, faults):
         for name, variables, expected in faults:
+            if name in ("killed", "exits") and not IS_OPEN_MPI:
+                continue  # MPICH's launcher kills the others at once, and says what it says
             with self.subTest(program=program, fault=name):
                 status, _, errors = self.fault(name, program=program, **variables)
                 for pattern in expected:
