@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/arguments.hpp"
 
+#include <bit>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -119,7 +120,7 @@ class FromAddress {
     const MPI_Aint back = -1;
     code_ = PMPI_Type_create_hindexed(1, &count, &back, type, &made_);
     if (code_ == MPI_SUCCESS) code_ = PMPI_Type_commit(&made_);
-    buffer_ = reinterpret_cast<void*>(std::uintptr_t{1});
+    buffer_ = std::bit_cast<void*>(std::uintptr_t{1});
     count_ = 1;
     type_ = made_;
   }

@@ -7,6 +7,7 @@
 // The part behind it is loaded in the first call, when the program's MPI is in the process, also
 // where that came by dlopen() (mpi4py). Where it cannot be loaded, calls go to the MPI.
 #include <atomic>
+#include <bit>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -57,8 +58,8 @@ struct Files {
 const char* name_of(const dl_phdr_info& info) {
   for (int i = 0; i < info.dlpi_phnum; ++i) {
     if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    const auto* entry =
-        reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
+    const ElfW(Addr) begin = info.dlpi_addr + info.dlpi_phdr[i].p_vaddr;
+    const auto* entry = std::bit_cast<const ElfW(Dyn)*>(begin);
     ElfW(Addr) texts = 0;
     ElfW(Addr) name = 0;
     for (; entry->d_tag != DT_NULL; ++entry) {
@@ -67,7 +68,7 @@ const char* name_of(const dl_phdr_info& info) {
     }
     if (texts == 0 || name == 0) return nullptr;
     if (texts < info.dlpi_addr) texts += info.dlpi_addr;  // not every C library has added it
-    return reinterpret_cast<const char*>(texts + name);
+    return std::bit_cast<const char*>(texts + name);
   }
   return nullptr;
 }
