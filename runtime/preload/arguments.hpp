@@ -109,6 +109,7 @@ int carry_out_by_mpi(const char* name, int root, MPI_Comm comm, ByMpi by_mpi) {
 template <class ByMpi>
 int reduce_by_mpi(const char* name, const Elements& all, MPI_Comm comm, ByMpi by_mpi,
                   int root = -1) {
+  if (is_refused(all.count, all.type)) return by_mpi();
   const auto describe = [&] {
     return words(name, all.count, all.type, with(all.op) + (root < 0 ? "" : with_root(root)), comm);
   };

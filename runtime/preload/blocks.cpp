@@ -322,6 +322,20 @@ int reduce_blocks(const Served& served, const Reduction& taken, const Counts& co
   });
 }
 
+/// Carries out such a call by `reduce`, or where that may be chosen by the faster of the two.
+template <class Reduce, class ByMpi>
+int carry_out_blocks(const Served& served, const Reduction& taken, std::size_t count, MPI_Comm comm,
+                     Reduce reduce, ByMpi by_mpi) {
+  const auto own = [&](bool& is_done) {
+    const int code = reduce();
+    is_done = code == MPI_SUCCESS;
+    return code;
+  };
+  if (taken.has_an_order()) return carry_out(own);
+  const std::size_t bytes = count * size_of(taken.element);
+  return carry_out(served, Kind::reduce_scatter, bytes, comm, own, by_mpi);
+}
+
 }  // namespace
 
 int reduce_scatter(const void* input, const TargetOfMany& to, MPI_Op op, MPI_Comm comm) {
@@ -340,14 +354,10 @@ int reduce_scatter(const void* input, const TargetOfMany& to, MPI_Op op, MPI_Com
     counts.add(static_cast<std::size_t>(to.counts[rank]) * taken->count);
   }
   if (counts.total == 0) return left();
-  const auto own = [&](bool& is_done) {
-    const int code = reduce_blocks(*served, *taken, counts, input, to.buffer, comm);
-    is_done = code == MPI_SUCCESS;
-    return code;
+  const auto reduce = [&] {
+    return reduce_blocks(*served, *taken, counts, input, to.buffer, comm);
   };
-  if (taken->has_an_order()) return carry_out(own);
-  const std::size_t bytes = counts.total * size_of(taken->element);
-  return carry_out(*served, Kind::reduce_scatter, bytes, comm, own, by_mpi);
+  return carry_out_blocks(*served, *taken, counts.total, comm, reduce, by_mpi);
 }
 
 int reduce_scatter_block(const void* input, const Target& to, MPI_Op op, MPI_Comm comm) {
@@ -363,14 +373,10 @@ int reduce_scatter_block(const void* input, const Target& to, MPI_Op op, MPI_Com
   if (served == nullptr) return by_mpi();
   Counts counts;
   for (int rank = 0; rank < served->group->topology().size; ++rank) counts.add(taken->count);
-  const auto own = [&](bool& is_done) {
-    const int code = reduce_blocks(*served, *taken, counts, input, to.buffer, comm);
-    is_done = code == MPI_SUCCESS;
-    return code;
+  const auto reduce = [&] {
+    return reduce_blocks(*served, *taken, counts, input, to.buffer, comm);
   };
-  if (taken->has_an_order()) return carry_out(own);
-  const std::size_t bytes = counts.total * size_of(taken->element);
-  return carry_out(*served, Kind::reduce_scatter, bytes, comm, own, by_mpi);
+  return carry_out_blocks(*served, *taken, counts.total, comm, reduce, by_mpi);
 }
 
 namespace {

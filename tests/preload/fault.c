@@ -48,7 +48,7 @@ static int differ(const char* fault) {
     return MPI_Allreduce(&value, results, 1, MPI_INT, is_last ? MPI_LAND : MPI_LOR, rows);
   }
   if (strcmp(fault, "refused") == 0) { /* which a rank may learn alone */
-    if (is_last) MPI_Bcast(&value, -1, MPI_INT, 0, rows);
+    if (is_last) MPI_Bcast(&value, -1, MPI_INT, 0, rows), sum(-1);
     return MPI_Bcast(&value, 1, MPI_INT, 0, rows);
   }
   if (strcmp(fault, "uncommitted") == 0) return bcast_of_pairs();
