@@ -11,11 +11,10 @@ Environment: as install_test.py.
 import os
 import shutil
 import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
 import verdict
+from project_case import ProjectCase
 
 TIMEOUT_S = 600
 PROJECT = """
@@ -26,15 +25,11 @@ include({source}/cmake/TuttiCuda.cmake)
 NOT_BUILT = "-- GPUs: not built for: "
 
 
-class FindGpu(unittest.TestCase):
+class FindGpu(ProjectCase):
+    PROJECT = PROJECT
+
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="find_gpu_test.")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.builds = 0
-        (self.folder / "source").mkdir()
-        (self.folder / "source" / "CMakeLists.txt").write_text(
-            PROJECT.format(source=os.environ["INSTALL_SOURCE"]), encoding="utf-8")
+        super().setUp()
         (self.folder / "bin").mkdir()
 
     def line(self, gpus, *options, by_pip=True, build=None, code=0, **environment):

@@ -10,11 +10,9 @@ Environment: as install_test.py.
 
 import os
 import subprocess
-import tempfile
-import unittest
-from pathlib import Path
 
 import verdict
+from project_case import ProjectCase
 
 TIMEOUT_S = 600
 PROJECT = """
@@ -54,15 +52,8 @@ extern "C" int MPI_Get_version(int*, int*);
 """
 
 
-class FindMpi(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="find_mpi_test.")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.builds = 0
-        (self.folder / "source").mkdir()
-        (self.folder / "source" / "CMakeLists.txt").write_text(
-            PROJECT.format(source=os.environ["INSTALL_SOURCE"]), encoding="utf-8")
+class FindMpi(ProjectCase):
+    PROJECT = PROJECT
 
     def program(self, path, text):
         path.write_text("#!/bin/sh\n" + text, encoding="utf-8")
