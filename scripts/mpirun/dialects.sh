@@ -37,29 +37,38 @@ name_of() {
   esac
 }
 
-# mpi_of_program WORD...: the family of the MPI that the first of these programs loads, or nothing.
-# A script says nothing of it, and the standard ABI is of any MPI. Tutti's shared library loads the
-# MPI of the launcher, which is free unless the library has one plug-in alone.
-mpi_of_program() {
+# abi_of_program WORD...: the kind of MPI that the first of these programs loads: openmpi, mpich or
+# standard; or nothing, as for a script. Tutti's shared library loads the MPI of the launcher, which
+# is free unless the library has one plug-in alone.
+#
+# runtime/preload/CMakeLists.txt has the same names of files; of Open MPI those of today's ABI.
+abi_of_program() {
   local word file libraries plugins
   for word in "$@"; do
     file=$(type -P -- "$word") || continue
     libraries=$(LC_ALL=C ldd "$file" 2>/dev/null) || continue
     case $libraries in
       *libmpi.so.[2-9][0-9]*) echo openmpi; return ;;
-      *libmpi_abi.so*) return ;;
-      *libmpi.so.12* | *libmpich*.so* | *libmpi_*.so.12*) echo mpich; return ;;
+      *libmpi_abi.so*) echo standard; return ;;
+      *libmpi.so.12* | *libmpich.so* | *libmpi_*.so.12*) echo mpich; return ;;
       *libtutti.so.*\ =\>\ /*)
         file=$(sed -n 's/.*libtutti\.so[^ ]* => \(.*\) (0x.*/\1/p' <<<"$libraries")
         plugins=("${file%/*}/tutti-${file##*/libtutti.so.}/libtutti-mpi-"*.so)
         if [ ${#plugins[@]} = 1 ] && [ -e "${plugins[0]}" ]; then
           file=${plugins[0]##*/libtutti-mpi-}
-          if [ "$file" != standard.so ]; then echo "${file%.so}"; fi
+          echo "${file%.so}"
         fi
         return
         ;;
     esac
   done
+}
+
+# mpi_of_program WORD...: the family that starts it; the standard ABI is of any MPI.
+mpi_of_program() {
+  local abi
+  abi=$(abi_of_program "$@")
+  if [ "$abi" != standard ]; then echo "$abi"; fi
 }
 
 # choose_launcher PROGRAM...: sets `mpirun`, `dialect` and `version`.

@@ -3,8 +3,8 @@
 # launch.sh --mpi-program: the library that any program of an MPI may be started with. To
 # be sourced.
 
-# preload_library FAMILY: the file for this MPI: of the build folder that this script belongs to, of
-# the package for Python, or of the installation. Nothing if there is none.
+# preload_library ABI: the file for this kind of MPI: of the build folder that this script belongs
+# to, of the package for Python, or of the installation. Nothing if there is none.
 preload_library() {
   local name=libtutti_mpi_$1.so folder candidate
   folder=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
@@ -31,11 +31,11 @@ warn_of_static() {  # PROGRAM WHO
 # require_preload WORD...: sets `preloaded` to the library for the MPI of the first program among
 # these words or, where they name none, of the launcher.
 require_preload() {
-  local family
-  family=$(mpi_of_program "$@")
-  family=${family:-$(family_of "$dialect")}
-  preloaded=$(preload_library "${family:-openmpi}")
-  [ -n "$preloaded" ] || fail "there is no libtutti_mpi_${family:-openmpi}.so in build/runtime/," \
+  local abi
+  abi=$(abi_of_program "$@")
+  abi=${abi:-$(family_of "$dialect")}
+  preloaded=$(preload_library "${abi:-openmpi}")
+  [ -n "$preloaded" ] || fail "there is no libtutti_mpi_${abi:-openmpi}.so in build/runtime/," \
     "nor where this script is installed; build or install Tutti for that MPI"
 }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <fnmatch.h>
 #include <link.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -33,7 +34,7 @@ constexpr std::size_t kPathBytes = 4096;
 
 constinit std::atomic<const Functions*> chosen{nullptr};
 
-/// The names that the libraries of this library's MPI begin with.
+/// Patterns of the names that libraries of this library's MPI have.
 constexpr const char* kNames[] = {TUTTI_PRELOAD_LIBRARIES};
 
 const char* file_name(const char* path) {
@@ -92,7 +93,9 @@ bool open_mpi_for_all() {
   for (std::size_t i = 0; i < files.count; ++i) {
     // mpi4py opens "libmpi.so", which is a link to the file whose name tells its kind, or a copy.
     const char* name = files.names[i] == nullptr ? file_name(files.paths[i]) : files.names[i];
-    for (const char* expected : kNames) is_expected = is_expected || begins_with(name, expected);
+    for (const char* expected : kNames) {
+      is_expected = is_expected || fnmatch(expected, name, 0) == 0;
+    }
     dlopen(files.paths[i], RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
   }
   return is_expected;
