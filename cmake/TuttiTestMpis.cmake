@@ -1,4 +1,5 @@
-# A part of the tests under mpirun once more, with each MPI of TUTTI_TEST_MPIS.
+# A part of the tests under mpirun once more, with each MPI of TUTTI_TEST_MPIS, and the programs of
+# tests/preload/.
 #
 # Objects that have not seen <mpi.h> are the same for all MPIs: nearly all of the library, and of
 # the tests. So they are linked as this build has compiled them. Per MPI only the library's part
@@ -19,12 +20,14 @@ function(tutti_test_mpi given)
     message(FATAL_ERROR "TUTTI_TEST_MPIS=${TUTTI_TEST_MPIS}: ${compiler} has no library "
                         "lib${library}.so (in ${folders}), or no launcher beside it (${others}).")
   endif()
-  set(abi "")
+  set(abi ${family})
+  set(of_abi "")
   if(is_standard)
-    set(abi _abi)
+    set(abi standard)
+    set(of_abi _abi)
   endif()
   string(REGEX REPLACE "[.].*" "" major "${version}")
-  set(suffix ${family}${major}${abi})
+  set(suffix ${family}${major}${of_abi})
   message(STATUS "MPI: tests with ${name} ${version} of ${compiler}, launcher: ${launcher}")
 
   set(mpi tests_${suffix})
@@ -46,6 +49,7 @@ function(tutti_test_mpi given)
   tutti_test_options(${mpi}_main ${mpi}_tutti ${mpi})
 
   tutti_mpirun(${family} ${version} ${launcher})
+  tutti_preload_tests(_${suffix} ${compiler} ${abi} other_mpi)
   # The program; the source that includes <mpi.h>, if one does; ranks. Few, because MPICH's keep
   # their cores all the same: beside compilers, store_test took 15 s with two, 87 s with three.
   foreach(row "store_test||2" "communicator_test||2" "mismatch_test||2" "early_collectives_test||2"

@@ -5,7 +5,8 @@
     preload_test.py [-v] [TestCase.test]
 
 Environment: PRELOAD_LIBRARY; PRELOAD_MPIRUN, the launcher and its flags; PRELOAD_PROGRAMS, the
-folder of the programs; PRELOAD_FORTRAN, 1 where there is the one in Fortran.
+folder of the programs; PRELOAD_FORTRAN, 1 where there is the one in Fortran; PRELOAD_PART, 1 for
+fewer ranks and loops in what takes long.
 """
 
 import os
@@ -24,12 +25,16 @@ LAUNCHER = ROOT / "scripts/mpirun/launch.sh"
 PROGRAMS = Path(os.environ["PRELOAD_PROGRAMS"])
 IS_OPEN_MPI = "openmpi" in Path(LIBRARY).name
 HAS_FORTRAN = os.environ.get("PRELOAD_FORTRAN") == "1"
+IS_PART = os.environ.get("PRELOAD_PART") == "1"
 LIMIT_S = 600
+# MPICH over UCX otherwise prints, to standard output, that nobody receives the messages by which
+# ranks of other nodes say at the end that they leave.
+QUIET = {"UCX_LOG_LEVEL": "error"}
 
 
 def run(program, ranks, preload=True, **variables):
     """The job's exit status, standard output and standard error."""
-    variables = {**({"LD_PRELOAD": LIBRARY} if preload else {}), **variables}
+    variables = {**({"LD_PRELOAD": LIBRARY} if preload else {}), **QUIET, **variables}
     command = [*MPIRUN, "-np", str(ranks), "env"]
     command += [f"{name}={value}" for name, value in variables.items()]
     done = subprocess.run([*command, *[str(word) for word in program]], capture_output=True,
@@ -65,8 +70,10 @@ class Results(unittest.TestCase):
         self.assertEqual(calls["allreduce on twins"], 2)
 
     def test_and_on_several_nodes(self):
-        self.check(4, TUTTI_RANKS_PER_NODE="2")
-        self.check(3, TUTTI_RANKS_PER_NODE="1")
+        if not IS_PART:
+            self.check(4, TUTTI_RANKS_PER_NODE="2")
+            self.check(3, TUTTI_RANKS_PER_NODE="1")
+        self.check(2, TUTTI_RANKS_PER_NODE="1")
 
     def test_what_goes_on_beside_collectives(self):
         for ranks, variables in ((1, {}), (2, {}), (3, {}), (4, {"TUTTI_RANKS_PER_NODE": "2"})):
@@ -98,7 +105,8 @@ class Results(unittest.TestCase):
         by_mpi = {"TUTTI_RANKS_PER_NODE": "1", "TUTTI_ALGORITHMS": "exchange=mpi"}
         for ranks, loops, variables in ((2, 3000, {}), (3, 3000, {"TUTTI_RANKS_PER_NODE": "1"}),
                                         (2, 1500, by_mpi)):
-            status, output, errors = run([PROGRAMS / "preload_churn", str(loops)], ranks,
+            status, output, errors = run([PROGRAMS / "preload_churn",
+                                          str(loops // 10 if IS_PART else loops)], ranks,
                                          **variables)
             self.assertEqual((status, errors), (0, ""))
             grown = re.fullmatch(r"\d+ loops, 0 wrong, grown by (-?\d+) KiB, (-?\d+) descriptors, "
@@ -131,10 +139,13 @@ class Results(unittest.TestCase):
     def test_a_copy_of_the_mpi_under_another_name_is_known(self):
         needed = subprocess.run(["ldd", PROGRAMS / "preload_program"], capture_output=True,
                                 text=True, check=True).stdout
+        beside = {str(Path(file).parent) for file in re.findall(r"=> (/\S+)", needed)
+                  if not file.startswith(("/lib", "/usr/lib"))}  # it has lost its RUNPATH
         with tempfile.TemporaryDirectory() as folder:
             copy = shutil.copy(re.search(r"=> (\S+/libmpi\S*)", needed)[1], f"{folder}/libmpi.so")
             status, output, errors = run([PROGRAMS / "preload_program"], 2, preload=False,
-                                         LD_PRELOAD=f"{LIBRARY} {copy}", TUTTI_STATISTICS="1")
+                                         LD_PRELOAD=f"{LIBRARY} {copy}", TUTTI_STATISTICS="1",
+                                         LD_LIBRARY_PATH=":".join(sorted(beside)))
         self.assertNotIn("warning", errors)
         self.assertIn("allreduce on twins", errors)
         self.assertIn(" 0 wrong", output, errors)
@@ -180,25 +191,31 @@ class Fortran(unittest.TestCase):
         return lines
 
     def require_module(self, program):
-        """That of MPICH 4.0.2 for mpi_f08 has another MPI_IN_PLACE than its library."""
-        if run([PROGRAMS / program], 2, preload=False)[0] != 0:
+        """That of MPICH 4.0.2 for mpi_f08 has another MPI_IN_PLACE than its library. By the module
+        mpi its own MPI_Reduce in place ends in a segmentation fault, that of the library does not.
+        """
+        if "f08" in program and run([PROGRAMS / program], 2, preload=False)[0] != 0:
             self.skipTest(f"{program} fails with this MPI's module, without the library")
 
     def test_a_program_gets_what_mpi_promises(self):
         for program in ("preload_results", "preload_results_f08"):
-            self.require_module(program)
-            for ranks, variables in ((1, {}), (2, {}), (3, {}), (4, {"TUTTI_RANKS_PER_NODE": "2"})):
-                status, output, errors = run([PROGRAMS / program], ranks, **variables)
-                self.assertIn("33 cases, 0 wrong\n", output, errors)
-                self.assertEqual(status, 0, errors)
+            with self.subTest(program):
+                self.require_module(program)
+                nodes = (2, "1") if IS_PART else (4, "2")
+                for ranks, per_node in ((1, ""), (2, ""), (3, ""), nodes):
+                    status, output, errors = run([PROGRAMS / program], ranks,
+                                                 TUTTI_RANKS_PER_NODE=per_node)
+                    self.assertIn("33 cases, 0 wrong\n", output, errors)
+                    self.assertEqual(status, 0, errors)
 
     def test_calls_of_both_modules_are_taken(self):
         taken = {"allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce",
                  "reduce_scatter", "scatter"}
         for program in ("preload_results", "preload_results_f08"):
-            self.require_module(program)
-            _, _, errors = run([PROGRAMS / program], 2, TUTTI_STATISTICS="1")
-            self.assertLessEqual(taken, set(calls_in(errors)), errors)
+            with self.subTest(program):
+                self.require_module(program)
+                _, _, errors = run([PROGRAMS / program], 2, TUTTI_STATISTICS="1")
+                self.assertLessEqual(taken, set(calls_in(errors)), errors)
 
     def test_a_solver_has_the_same_bits_in_each_layout(self):
         first = self.residuals(8, TUTTI_REPRODUCIBLE="1")
@@ -276,6 +293,9 @@ class Faults(unittest.TestCase):
         for name in ("refused", "uncommitted"):
             for variables in ({}, {"TUTTI_TIMEOUT": "20"}):
                 with self.subTest(fault=name, **variables):
+                    if name == "refused" and not IS_OPEN_MPI:
+                        self.skipTest("MPICH 4.0 and 5.0 crash in MPI_Allreduce of -1 elements, "
+                                      "also without the library")
                     status, output, errors = self.fault(name, "return", **variables)
                     self.assertEqual((status, output), (0, "then 3, 0 wrong\n"), errors)
 
