@@ -9,6 +9,7 @@ folder of the programs; PRELOAD_FORTRAN, 1 where there is the one in Fortran; PR
 fewer ranks and loops in what takes long.
 """
 
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+from collections import Counter, defaultdict
 from pathlib import Path
 
 LIBRARY = os.environ["PRELOAD_LIBRARY"]
@@ -27,6 +29,7 @@ IS_OPEN_MPI = "openmpi" in Path(LIBRARY).name
 HAS_FORTRAN = os.environ.get("PRELOAD_FORTRAN") == "1"
 IS_PART = os.environ.get("PRELOAD_PART") == "1"
 LIMIT_S = 600
+CLOCK_US = 1  # of the ranks of one machine, whose ticks become nanoseconds by each itself
 # MPICH over UCX otherwise prints, to standard output, that nobody receives the messages by which
 # ranks of other nodes say at the end that they leave.
 QUIET = {"UCX_LOG_LEVEL": "error"}
@@ -227,6 +230,145 @@ class Fortran(unittest.TestCase):
         first = self.residuals(6, TUTTI_REPRODUCIBLE="1")
         self.assertEqual(first, self.residuals(6, TUTTI_REPRODUCIBLE="1", TUTTI_RANKS_PER_NODE="3"))
         self.assertNotEqual(first, self.residuals(6, TUTTI_RANKS_PER_NODE="3"))
+
+
+def parts_of_trace(path):
+    """Rank -> name; and (group, line's name) -> rank -> calls: (name, begin, end)."""
+    events = json.loads(Path(path).read_text(encoding="utf-8"))
+    names = {event["pid"] - 1: event["args"]["name"] for event in events
+             if event["name"] == "process_name"}
+    lines = {(event["pid"], event["tid"]): event["args"]["name"] for event in events
+             if event["name"] == "thread_name"}
+    calls = defaultdict(lambda: defaultdict(list))
+    for event in events:
+        if event["ph"] == "X" and "bytes" in event.get("args", {}):
+            line = event["pid"], event["tid"]
+            calls[line[1] // 1_000_000, lines[line]][line[0] - 1].append(
+                (event["name"], event["ts"], event["ts"] + event["dur"]))
+    return names, calls
+
+
+def samples_of(path):
+    """(Metric, labels) -> value, of a file in which all lines have Prometheus's format."""
+    label = r'\w+="(?:[^"\\\n]|\\[\\n"])*"'
+    kinds, samples = {}, {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if kind := re.fullmatch(r"# TYPE (\w+) (counter|gauge)", line):
+            assert kind[1] not in kinds, line
+            kinds[kind[1]] = kind[2]
+        elif not re.fullmatch(r"# HELP \w+ \S.*", line):
+            sample = re.fullmatch(rf"(\w+)\{{({label}(?:,{label})*)\}} (\S+)", line)
+            assert sample and sample[1] in kinds, line
+            labels = tuple(sorted(re.findall(r'(\w+)="([^"]*)"', sample[2])))
+            assert (sample[1], labels) not in samples, line
+            samples[sample[1], labels] = float(sample[3])
+    return samples
+
+
+class Reported(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def calls_counted(self, rank):
+        """Call -> how often, from a rank's metrics; on other communicators "allreduce on rows"."""
+        samples = samples_of(self.folder / f"tutti.{rank}.prom")
+        self.assertEqual({dict(labels)["rank"] for _, labels in samples}, {str(rank)})
+        return {dict(labels)["call"]: int(value) for (metric, labels), value in samples.items()
+                if metric == "tutti_call_total"}
+
+
+# The calls of large.c on 2 ranks: 32 rounds with items, 2 with counts of 0, 40 times some beside
+# small counts, and counts that are no ints. Of three operations the library has two.
+LARGE_CALLS = {
+    "allgather": 2 * 32, "MPI_Allgather": 2 * 2 + 1,
+    "allreduce": 2 * 2 * 32 + 40, "MPI_Allreduce": 2 * 32 + 3 * 2 * 2,
+    "alltoall": 32, "MPI_Alltoall": 32 + 2 * 2 + 1,
+    "broadcast": 2 * 32 + 40, "MPI_Bcast": 2 * 2 + 40 + 2,
+    "gather": 2 * 2 * 32, "MPI_Gather": 2 * 2 * 2 + 1,
+    "reduce": 2 * 2 * 2 * 32, "MPI_Reduce": 2 * 2 * 32 + 3 * 2 * 2 * 2,
+    "reduce_scatter": 2 * 2 * 32 + 2 * 2 * 34, "MPI_Reduce_scatter": 2 * 34,
+    "MPI_Reduce_scatter_block": 2 * 32 + 3 * 2 * 2,
+    "scatter": 2 * 2 * 32, "MPI_Scatter": 2 * 2 * 2 + 1,
+    "MPI_Scan": 40, "MPI_Scan_c": 3 * 34, "MPI_Exscan_c": 3 * 34,
+    **{f"MPI_{name}v_c": 34 for name in ("Allgather", "Alltoall", "Gather", "Scatter")},
+    "MPI_Alltoallw_c": 34,
+}
+
+
+class Large(Reported):
+    def check(self, ranks, **variables):
+        status, output, errors = run([PROGRAMS / "preload_large"], ranks, **variables)
+        self.assertIn(" 0 wrong\n", output, errors)
+        self.assertEqual((status, errors), (0, ""))
+        if output == "0 cases, 0 wrong\n" * ranks:
+            self.skipTest("this MPI has no functions of large counts: they are MPI 4's")
+        self.assertIn("206 cases", output)
+
+    def test_functions_of_large_counts_do_what_mpi_promises(self):
+        for ranks, per_node in ((1, ""), (2, ""), (3, "2")):
+            self.check(ranks, TUTTI_RANKS_PER_NODE=per_node)
+
+    def test_they_are_taken_like_the_others(self):
+        self.check(2, TUTTI_PROMETHEUS=self.folder / "tutti.prom")
+        self.assertEqual(self.calls_counted(0), LARGE_CALLS)
+
+
+class Reports(Reported):
+    """Calls of all of the program's communicators are in its reports."""
+
+    def test_a_trace_and_metrics_have_the_calls_of_all_communicators_and_ranks(self):
+        for ranks, per_node in ((2, ""), (2, "1")) if IS_PART else ((2, ""), (4, ""), (4, "2")):
+            with self.subTest(ranks=ranks, per_node=per_node):
+                file = self.folder / "trace.json"
+                status, output, errors = run(
+                    [PROGRAMS / "preload_program"], ranks, TUTTI_RANKS_PER_NODE=per_node,
+                    TUTTI_TRACE=file, TUTTI_PROMETHEUS=self.folder / "tutti.prom")
+                self.assertEqual((status, errors), (0, ""), output)
+                names, calls = parts_of_trace(file)
+                self.assertEqual(sorted(names), list(range(ranks)))
+                for rank, name in names.items():
+                    self.assertRegex(name, rf"^rank {rank}, host \S+$")
+                self.assertGreater(len(calls), 150)  # so many communicators have several ranks
+                self.check_lines(calls, ranks)
+                counted = [self.calls_counted(rank) for rank in range(ranks)]
+                for rank in range(ranks):
+                    self.check_counts(calls, counted[rank], rank)
+                self.assertEqual({of_rank["allreduce on twins"] for of_rank in counted}, {2})
+                self.assertEqual(len(list(self.folder.iterdir())), 1 + ranks)
+                for report in self.folder.iterdir():
+                    report.unlink()
+
+    def check_lines(self, calls, ranks):
+        """The ranks of a communicator, each with the same calls, on one clock: one of all ranks
+        ends on each of them only after it began on all."""
+        for (group, line), of_ranks in calls.items():
+            if group == 0:
+                self.assertEqual((line, sorted(of_ranks)), ("calls", list(range(ranks))))
+            else:
+                members = [int(rank) for rank in re.findall(r"\d+", line)]
+                self.assertRegex(line, r"^calls of the group of ranks \d+.* of the job$")
+                self.assertEqual(sorted(of_ranks), sorted(members))
+            for same in zip(*of_ranks.values(), strict=True):
+                self.assertEqual(len({name for name, _, _ in same}), 1)
+                if same[0][0] in ("allreduce", "barrier", "allgather", "alltoall"):
+                    last_begin = max(begin for _, begin, _ in same)
+                    self.assertLessEqual(last_begin, min(end for _, _, end in same) + CLOCK_US)
+
+    def check_counts(self, calls, counted, rank):
+        """The metrics of a rank have as many calls as its lines of the trace."""
+        of_world, of_others = Counter(), Counter()
+        for (group, _), of_ranks in calls.items():
+            for name, _, _ in of_ranks.get(rank, ()):
+                (of_world if group == 0 else of_others)[name] += 1
+        also = Counter()
+        for name, times in counted.items():
+            if " on " in name:
+                also[name.split(" on ")[0]] += times
+        self.assertEqual(of_others, also)
+        self.assertEqual(of_world, {name: times for name, times in counted.items()
+                                    if " on " not in name})
 
 
 # The last rank's fault; the variables; what is said of it.

@@ -245,28 +245,6 @@ static void blocks_that_pairs_know(void) {
   verdict("blocks that pairs know", right);
 }
 
-/* Other ranks' counts than the root's are not read. */
-static void large_counts(void) {
-#if MPI_VERSION >= 4
-  const MPI_Count any = (MPI_Count)1 << 40;
-  long value = rank, sum = 0;
-  long* all = calloc((size_t)ranks, sizeof *all);
-  MPI_Count* ones = calloc((size_t)ranks, sizeof *ones);
-  MPI_Allreduce_c(&value, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
-  int right = sum == (long)sum_of_ranks(ranks);
-  MPI_Gather_c(&value, 1, MPI_LONG, all, rank == 0 ? 1 : any, MPI_LONG, 0, MPI_COMM_WORLD);
-  for (int r = 0; r < ranks; ++r) right &= all[r] == (rank == 0 ? r : 0);
-  value = -1;
-  MPI_Scatter_c(all, rank == 0 ? 1 : any, MPI_LONG, &value, 1, MPI_LONG, 0, MPI_COMM_WORLD);
-  for (int r = 0; r < ranks; ++r) all[r] = r, ones[r] = 1;
-  MPI_Reduce_scatter_c(all, &sum, ones, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
-  right &= value == rank && sum == (long)rank * ranks;
-  free(all);
-  free(ones);
-  verdict("large counts", right);
-#endif
-}
-
 // Long enough for the ranks to have chosen, and to be in step after it.
 static void many_calls_of_a_kind(void) {
   int right = 1;
@@ -362,7 +340,6 @@ int main(int argc, char** argv) {
   blocks_of_other_sizes();
   exchanges_of_blocks();
   blocks_that_pairs_know();
-  large_counts();
   many_calls_of_a_kind();
   communicators_that_come_and_go();
   messages_beside_a_barrier();
