@@ -412,7 +412,8 @@ class Shellcheck(unittest.TestCase):
 
     def test_shellcheck_finds_nothing(self):
         root = launcher.SCRIPTS.parents[1]
-        scripts = [*sorted(root.glob("scripts/**/*.sh")), root / ".ci/run"]
+        scripts = [*sorted(root.glob("scripts/**/*.sh")), *root.glob("tests/**/*.sh"),
+                   root / ".ci/run"]
         self.assertGreater(len(scripts), 5)
         done = subprocess.run(["shellcheck", "-x", *map(str, scripts)], capture_output=True,
                               text=True, check=False)

@@ -21,12 +21,34 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
+from typing import NamedTuple, Optional
 
 MPIRUN = shlex.split(os.environ.get("MPIRUN", "mpirun --oversubscribe"))
 COLLECTIVES = ("Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Bcast",
                "Allgather", "Allgatherv", "Gather", "Scatter", "Alltoall", "Barrier")
 SHOWN = (8, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 8 << 20)
 WAYS = ("without", "with")
+
+
+class Row(NamedTuple):
+    name: str
+    bytes: int
+    slowest_us: float
+    defects: Optional[float]  # None where the data is not compared
+
+
+def rows_of(output):
+    rows, name = [], ""
+    for text in output.splitlines():
+        if started := re.match(r"# Benchmarking (\w+)", text):
+            name = started[1]
+        words = text.split()
+        if not name or not words or not re.fullmatch(r"[\d.\s]+", text):
+            continue
+        size, words = (0, words[1:]) if name == "Barrier" else (int(words[0]), words[2:])
+        defects = float(words[3]) if len(words) > 3 else None
+        rows.append(Row(name, size, float(words[1]), defects))
+    return rows
 
 
 def launch(args, way):
@@ -44,17 +66,9 @@ def launch(args, way):
     if done.returncode != 0:
         sys.exit(f"imb.py: error: {shlex.join(command)} ended with {done.returncode}: "
                  f"{done.stderr[-2000:]}")
-    times, bad, name = {}, 0, ""
-    for text in done.stdout.splitlines():
-        if started := re.match(r"# Benchmarking (\w+)", text):
-            name = started[1]
-        row = text.split()
-        if not name or not row or not re.fullmatch(r"[\d.\s]+", text):
-            continue
-        row = [float(word) for word in row]
-        size, row = (0, row[1:]) if name == "Barrier" else (int(row[0]), row[2:])
-        times[name, size] = row[1]
-        bad += len(row) > 3 and row[3] != 0
+    rows = rows_of(done.stdout)
+    times = {(row.name, row.bytes): row.slowest_us for row in rows}
+    bad = sum(bool(row.defects) for row in rows)
     return times, bad
 
 

@@ -5,17 +5,22 @@ library, on one and on two virtual nodes.
 
     suites.py mpich FOLDER [--compilers .mpich] [--lists coll comm] [--most-ranks 8]
     suites.py mpi4py FOLDER [--ranks 2 4] [--only cco_buf]
+    suites.py imb IMB-MPI1 [--ranks 2 4] [--sizes 3:20]
+    suites.py hpcc hpcc [--ranks 2 4] [--sizes 1000]
 
 FOLDER is that of a release's sources: MPICH's test/mpi, which is configured and built in --build
 (mpicc and mpif77 with the suffix of --compilers), or mpi4py's (its package and numpy are those of
-the Python that runs this). Prints a line for each test of MPICH and each run of mpi4py, and numbers
-at the end. The exit status is 1 if a test fails with the library alone. One that fails is tried
-once more: machines are busy.
+the Python that runs this). Intel's MPI Benchmarks compare the data if they were built with
+CPPFLAGS=-DCHECK. HPCC has to end with the same numbers. Prints a line for each test of MPICH and
+for each run of the others, and a table at the end. The exit status is 1 if something fails with the
+library alone. What fails of MPICH's is tried once more: machines are busy.
 
-Environment: PRELOAD_LIBRARY; MPIRUN, the launcher and its flags (mpirun --oversubscribe).
+strangers.sh gets all of them, and runs this. Environment: PRELOAD_LIBRARY; MPIRUN, the launcher and
+its flags (mpirun --oversubscribe).
 """
 
 import argparse
+import datetime
 import os
 import re
 import shlex
@@ -26,8 +31,11 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import imb
+
 MPIRUN = shlex.split(os.environ.get("MPIRUN", "mpirun --oversubscribe"))
 NOT_HERE = ("spawn", "dynproc")  # ranks of several jobs: their calls are left to MPI
+table = []
 
 
 def library(nodes, ranks):
@@ -62,6 +70,22 @@ def run(command, ranks, variables, limit, folder):
     return (status, *texts)
 
 
+def add_row(args, suite, ranks, nodes, without, given):
+    table.append(f"| {suite} | {args.mpi} | {ranks} | {nodes} | {without} | {given} "
+                 f"| {datetime.date.today()} |")
+
+
+def runs(args):
+    """Ranks, nodes, variables and words for each run of a suite: first without the library, where
+    nodes is 0."""
+    for ranks in args.ranks:
+        yield ranks, 0, {}, f"{ranks} ranks without the library"
+        for nodes in args.nodes:
+            if nodes <= ranks:
+                yield (ranks, nodes, library(nodes, ranks),
+                       f"{ranks} ranks with the library on {nodes} node(s)")
+
+
 # --- MPICH ---------------------------------------------------------------------------------------
 
 
@@ -93,6 +117,17 @@ def lines_of(listed, folder):
                 line.variables.update([value.split("=", 1)])
         found.append(line)
     return found
+
+
+def wanted(listed, folder, args):
+    """The lines of a list that are asked for, each on at most --most-ranks. What then occurs twice
+    is done once; what needs more ranks fails without the library, too."""
+    found = {}
+    for line in lines_of(listed, folder):
+        line.ranks = min(line.ranks, args.most_ranks)
+        if re.search(args.only, line.program):
+            found.setdefault(str(line), line)
+    return found.values()
 
 
 def build(args):
@@ -135,9 +170,7 @@ def try_mpich(args):
         folder = build_folder / name
         listed = next(file for file in (folder / "testlist", args.folder / name / "testlist")
                       if file.exists())
-        for line in lines_of(listed, folder):
-            if line.ranks > args.most_ranks or args.only not in line.program:
-                continue
+        for line in wanted(listed, folder, args):
             counts["lines"] += 1
             made = subprocess.run(["make", "-C", folder, "CFLAGS=-O0", line.program], stdout=log,
                                   stderr=log, check=False)
@@ -156,8 +189,10 @@ def try_mpich(args):
             if good != args.nodes:
                 fails.append(str(line))
             print(f"{line}: passes without the library, and with it on {good} nodes", flush=True)
-    print(f"{counts['lines']} lines, {counts['built']} built: {counts['without']} pass without,",
-          ", ".join(f"{counts[nodes]} with the library on {nodes} node(s)" for nodes in args.nodes))
+    for nodes in args.nodes:
+        add_row(args, f"MPICH's {', '.join(args.lists)}", f"up to {args.most_ranks}", nodes,
+                f"{counts['without']} of {counts['built']} pass", f"{counts[nodes]} of those")
+    print(f"{counts['lines'] - counts['built']} of {counts['lines']} lines do not build")
     return fails
 
 
@@ -170,42 +205,148 @@ def try_mpi4py(args):
     for name in NOT_HERE:
         command += ["-e", name]
     command += ["-i", args.only] if args.only else []
-    for ranks in args.ranks:
-        known = None
-        for nodes in (0, *args.nodes):
-            if nodes > ranks:
-                continue
-            variables = library(nodes, ranks) if nodes else {}
-            status, _, errors = run(command, ranks, variables, args.limit * 20, args.folder)
-            bad = set(re.findall(r"^(?:FAIL|ERROR): (.*)", errors, re.MULTILINE))
-            counted = re.findall(r"^Ran (\d+) tests.*\n\n(.*)", errors, re.MULTILINE)
-            where = f"with the library on {nodes} node(s)" if nodes else "without the library"
-            print(f"{ranks} ranks {where}: status {status}, {counted}", *sorted(bad), flush=True)
-            if known is None:
-                known = bad
-            if not counted or bad - known:
-                fails.append(f"{ranks} ranks {where}")
-                if args.verbose:
-                    print(errors[-4000:])
+    for ranks, nodes, variables, where in runs(args):
+        status, _, errors = run(command, ranks, variables, args.limit * 20, args.folder)
+        bad = set(re.findall(r"^(?:FAIL|ERROR): (.*)", errors, re.MULTILINE))
+        counted = re.findall(r"^Ran (\d+) tests.*\n\n(.*)", errors, re.MULTILINE)
+        said = "; ".join(f"{number} run, {verdict}" for number, verdict in sorted(set(counted)))
+        print(f"{where}: status {status}, {said}", *sorted(bad), flush=True)
+        if nodes == 0:
+            known, known_status, without = bad, status, said
+            continue
+        name = "mpi4py's" + (f", {args.only}" if args.only else "")
+        add_row(args, name, ranks, nodes, without, said or "does not end")
+        if not counted or bad - known or status not in (0, known_status):
+            fails.append(f"mpi4py's on {where}")
+            if args.verbose:
+                print(errors[-4000:])
     return fails
+
+
+# --- Intel's MPI Benchmarks ----------------------------------------------------------------------
+
+BENCHMARKS = (*imb.COLLECTIVES, "Alltoallv", "Gatherv", "Scatterv")
+
+
+def try_imb(args):
+    fails = []
+    only = [name for name in BENCHMARKS if re.search(args.only, name)]
+    for ranks, nodes, variables, where in runs(args):
+        command = [args.folder.resolve(), "-npmin", ranks, "-msglog", args.sizes or "3:20",
+                   "-zero_size", "off", "-iter", 20, "-iter_policy", "off", *only]
+        status, output, errors = run(command, ranks, variables, args.limit * 20, ".")
+        rows = imb.rows_of(output)
+        checked = [row for row in rows if row.defects is not None]
+        bad = sum(row.defects != 0 for row in checked)
+        said = f"{len(rows)} rows" + (f", {len(checked)} checked: {bad} bad" if checked else "")
+        print(f"{where}: status {status}, {said}", flush=True)
+        if nodes == 0:
+            known, without = (status, len(rows), bad), said
+            continue
+        add_row(args, "IMB-MPI1", ranks, nodes, without, said)
+        if not rows or (status, len(rows), bad) != known:
+            fails.append(f"IMB-MPI1 on {where}")
+            print(errors[-4000:])
+    return fails
+
+
+# --- HPCC ----------------------------------------------------------------------------------------
+
+# A line for each value that HPCC reads: two of text, the file and its unit, then HPL's problem. Its
+# grid has one row of ranks. The last four lines are PTRANS's further sizes: none.
+HPCC_INPUT = """\
+
+
+hpcc.out
+8
+1
+{size}
+1
+80
+0
+1
+1
+{ranks}
+16.0
+1
+2
+1
+4
+1
+2
+1
+1
+1
+1
+1
+1
+2
+64
+0
+0
+1
+8
+
+0
+0
+0
+0
+"""
+HPCC_NUMBERS = r"^(Success|\w+_(?:RnormI|[AXB]norm[1I]|residual|Errors|maxErr))=(.*)"
+
+
+def try_hpcc(args):
+    fails = []
+    size = args.sizes or "1000"
+    for ranks, nodes, variables, where in runs(args):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "hpccinf.txt").write_text(HPCC_INPUT.format(size=size, ranks=ranks))
+            status, _, errors = run([args.folder], ranks, variables, args.limit * 20, folder)
+            written = Path(folder, "hpccoutf.txt")
+            output = written.read_text() if written.exists() else ""
+        numbers = dict(re.findall(HPCC_NUMBERS, output, re.MULTILINE))
+        print(f"{where}: status {status},", *(f"{name}={numbers[name]}" for name in numbers),
+              flush=True)
+        if nodes == 0:
+            known = numbers
+            continue
+        differ = [name for name in {**known, **numbers} if numbers.get(name) != known.get(name)]
+        add_row(args, f"hpcc, N = {size}", ranks, nodes, f"{len(known)} numbers",
+                f"others: {', '.join(differ)}" if differ else "the same")
+        if status != 0 or differ or not known:
+            fails.append(f"hpcc on {where}")
+            print(errors[-4000:])
+    return fails
+
+
+TRIES = {"mpich": try_mpich, "mpi4py": try_mpi4py, "imb": try_imb, "hpcc": try_hpcc}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("suite", choices=["mpich", "mpi4py"])
-    parser.add_argument("folder", type=Path, help="the sources")
+    parser.add_argument("suite", choices=list(TRIES))
+    parser.add_argument("folder", type=Path, help="the sources, or the program")
     parser.add_argument("--build", type=Path, default="build/suites", help="for MPICH's")
     parser.add_argument("--compilers", default="", help="what their names end in, such as .mpich")
     parser.add_argument("--lists", nargs="+", default=["coll", "comm", "threads/coll", "f77/coll"])
-    parser.add_argument("--most-ranks", type=int, default=8)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="mpi4py's")
+    parser.add_argument("--most-ranks", type=int, default=8, help="of MPICH's lines")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="of the others")
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--only", default="", help="tests whose names have this")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="tests whose names match")
+    parser.add_argument("--sizes", help="IMB's: powers of two, LEAST:MOST; hpcc's: N")
+    parser.add_argument("--mpi", default="MPI", help="its name in the table")
+    parser.add_argument("--table", type=Path, help="gets its rows")
     parser.add_argument("--limit", type=int, default=60, help="seconds for one test")
     parser.add_argument("--verbose", action="store_true", help="what failing tests say")
     args = parser.parse_args()
-    fails = try_mpich(args) if args.suite == "mpich" else try_mpi4py(args)
-    print(*(f"fails with the library alone: {name}" for name in fails), sep="\n")
+    fails = TRIES[args.suite](args)
+    if args.table:
+        with open(args.table, "a", encoding="utf-8") as file:
+            file.writelines(f"{row}\n" for row in table)
+    else:
+        print(*table, sep="\n")
+    for name in fails:
+        print(f"fails with the library alone: {name}")
     sys.exit(1 if fails else 0)
 
 
