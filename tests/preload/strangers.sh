@@ -17,6 +17,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../../scripts/mpirun/common.sh"
 
 home=$root/build/strangers
 table=$home/table.md
+export PIP_DISABLE_PIP_VERSION_CHECK=1  # it would be the last line, where the reason is
 
 # skip WHAT REASON: the reason is a sentence, or the log that ends with it.
 skip() {
@@ -137,8 +138,10 @@ use_intel() {
 
 # suite NAME WHAT OPTIONS...: of suites.py.
 suite() {
+  local python=$home/python/bin/python
+  [ -x "$python" ] || python=python3
   say "$1 with $name"
-  "$home/python/bin/python" -B "$root/tests/preload/suites.py" "$1" "$2" --table "$table" \
+  "$python" -B "$root/tests/preload/suites.py" "$1" "$2" --table "$table" \
     --mpi "$name $version" --verbose "${@:3}" || failed+=("$1 with $name")
 }
 
