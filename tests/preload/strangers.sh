@@ -43,22 +43,22 @@ get_wheels() {
 # One package serves all MPIs; its tests are in the sources alone.
 get_mpi4py() {
   get_wheels python f2py mpi4py numpy || return
-  mpi4py=$(find "$home" -maxdepth 1 -type d -name 'mpi4py-*')
+  mpi4py=$(find "$home" -maxdepth 1 -type d -name 'mpi4py-[0-9]*')
   [ -z "$mpi4py" ] || return 0
   {
     "$home/python/bin/pip" download --no-deps --no-binary mpi4py --dest "$home" \
       "mpi4py==$("$home/python/bin/python" -c 'import mpi4py; print(mpi4py.__version__)')" &&
       tar -xf "$home"/mpi4py-*.tar.gz -C "$home"
   } >>"$home/python.log" 2>&1 || return
-  mpi4py=$(find "$home" -maxdepth 1 -type d -name 'mpi4py-*')
+  mpi4py=$(find "$home" -maxdepth 1 -type d -name 'mpi4py-[0-9]*')
 }
 
 # The distribution's sources, by lists of packages that belong to this folder alone.
 get_mpich_tests() {
-  mpich=$(find "$home" -maxdepth 1 -type d -name 'mpich-*')
+  mpich=$(find "$home" -maxdepth 1 -type d -name 'mpich-[0-9]*')
   [ -z "$mpich" ] || return 0
   (cd -- "$home" && get_mpich_sources) >"$home/sources.log" 2>&1 || return
-  mpich=$(find "$home" -maxdepth 1 -type d -name 'mpich-*')
+  mpich=$(find "$home" -maxdepth 1 -type d -name 'mpich-[0-9]*')
 }
 
 # The archives that the system has packages from, asked for their sources.
