@@ -90,14 +90,9 @@ class Engine {
     call_.mark(Phase::done);
     call_.turn_to(Activity::finish);
   }
-  void set_observer(const Observer* observer) { waiter_.set_observer(observer); }
 
-  /// The following functions control how this rank waits, see Waiter.
-  void set_patience(const Patience* patience, bool beside) {
-    waiter_.set_patience(patience, beside);
-  }
-  void rouse() { waiter_.rouse(); }
-  bool progress() { return waiter_.progress(); }
+  /// How this rank waits, and what others learn of it.
+  [[nodiscard]] Waiter& waiter() { return waiter_; }
 
   /// Asks all ranks to stop, in the next call; so does the flag of watch(), once it is set.
   /// Callable from any thread.

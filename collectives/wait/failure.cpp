@@ -14,6 +14,7 @@ namespace {
 // Limit for another thread or rank to raise its failure.
 constexpr auto kLongestRaise = std::chrono::seconds(1);
 constexpr auto kLookForText = std::chrono::microseconds(50);
+constexpr int kMostObserved = 3;  // missing ranks whose doings a message has room for
 
 /// True if each node sends its notices to all other nodes. The limit is the number of nodes up to
 /// which they agree with all others in one round. Beyond it, the end of a job must not cost each
@@ -86,7 +87,7 @@ bool Failure::raise(ErrorCode code, const std::string& text, bool reporter) {
   notice.kind = Notice::Kind::failed;
   notice.rank = topology_.rank;
   notice.code = static_cast<std::uint32_t>(code);
-  copy_text(notice.text, text);
+  notice.say(text);
   tell_other_nodes(notice);
   return true;
 }
@@ -224,14 +225,19 @@ void Failure::check_processes(FunctionRef<std::vector<int>()> missing) {
            observations(gone));
 }
 
-std::string Failure::observations(const std::vector<int>& missing) const {
+std::string Failure::observations(const std::vector<int>& missing,
+                                  FunctionRef<std::string(int rank)> told) const {
+  std::string text;
+  int observed = 0;
   for (const int rank : missing) {
     const int local = topology_.local_rank_of(rank);
-    if (observer_ == nullptr || local < 0) continue;
-    const std::string seen = observer_->describe(local);
-    if (!seen.empty()) return "; rank " + std::to_string(rank) + " " + seen;
+    const bool is_here = local >= 0 && observer_ != nullptr;
+    const std::string known = is_here ? observer_->describe(local) : told(rank);
+    if (known.empty()) continue;
+    text += "; rank " + std::to_string(rank) + " " + known;
+    if (++observed == kMostObserved) break;
   }
-  return {};
+  return text;
 }
 
 std::string Failure::call_name() const {

@@ -89,8 +89,11 @@ class Failure {
 
   /// Sets the observer, which examines missing ranks of this node. May be null.
   void set_observer(const Observer* observer) { observer_ = observer; }
-  /// Returns what the observer can tell about the first missing rank of which it knows anything.
-  [[nodiscard]] std::string observations(const std::vector<int>& missing) const;
+  /// Returns what is known of the first few missing ranks: what the observer can tell, or `told`,
+  /// which returns what a rank of another node has told of itself.
+  [[nodiscard]] std::string observations(
+      const std::vector<int>& missing,
+      FunctionRef<std::string(int rank)> told = [](int) { return std::string(); }) const;
 
   /// Raises the node's failure, tells the other nodes, and throws. If the node has failed already,
   /// throws that failure.

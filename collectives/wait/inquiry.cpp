@@ -64,9 +64,15 @@ void Inquiry::take(const Notice& notice, Clock::duration waited) {
     if (notice.sequence < failure_.call()->sequence) return;
     askers_.push_back(notice.rank);
     be_asked(waited);
-  } else if (notice.kind == Notice::Kind::waits_too) {
-    const auto question = questions_.find(notice.rank);
-    if (question != questions_.end()) question->second.close();
+    return;
+  }
+  const auto question = questions_.find(notice.rank);
+  if (question == questions_.end()) return;
+  if (notice.kind == Notice::Kind::elsewhere) {
+    if (notice.sequence == failure_.call()->sequence) question->second.elsewhere = notice.text;
+  } else {
+    question->second.close();
+    question->second.elsewhere.clear();
   }
 }
 
@@ -203,8 +209,13 @@ void Inquiry::expire(const std::vector<int>& missing, Clock::duration waited, bo
   const std::string awaited = missing.empty()
                                   ? "its GPU, whose work has not ended"
                                   : names_of(topology_, missing) + ", which did not arrive";
+  const auto told = [&](int rank) {
+    const auto found = questions_.find(rank);
+    return found == questions_.end() ? std::string() : found->second.elsewhere;
+  };
   std::string text = failure_.call_name() + ": " + name_of(topology_, topology_.rank) + " waited " +
-                     in_seconds(waited) + " for " + awaited + failure_.observations(missing) + "; ";
+                     in_seconds(waited) + " for " + awaited + failure_.observations(missing, told) +
+                     "; ";
   const auto asked_from = is_up_since_.value_or(waited);
   if (asked_from < limits_.deadline && is_terminating) {
     failure_.fail(ErrorCode::timeout,

@@ -12,8 +12,10 @@
 // So a rank asks those it waits for before it names them: by a Notice in another node, by
 // ControlBlock::asked in its own. A rank that waits in the same call, or in an earlier one, answers
 // so; then its deadline counts as passed, too, and it asks in turn. A rank that is asked and does
-// not answer for a second is named. Nobody asks before a deadline has passed; afterwards each
-// missing rank is asked twice a second. Nothing that a wait has learnt is kept for the next one.
+// not answer for a second is named. One that waits in a call of another group may answer what it
+// does instead: it is named all the same, with that. Nobody asks before a deadline has passed;
+// afterwards each missing rank is asked twice a second. Nothing that a wait has learnt is kept for
+// the next one.
 #pragma once
 
 #include <chrono>
@@ -75,6 +77,7 @@ class Inquiry {
     std::optional<Clock::duration> open_since;
     int times = 0;              ///< number of questions since the last answer
     std::uint64_t answers = 0;  ///< the last value seen of ControlBlock::answers
+    std::string elsewhere;      ///< what the rank does instead, if it has told
 
     void close() {
       open_since.reset();

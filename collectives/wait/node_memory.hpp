@@ -18,6 +18,7 @@
 
 #include "collectives/job/pace.hpp"
 #include "collectives/job/processor_mask.hpp"
+#include "collectives/wait/long_waits.hpp"
 #include "collectives/wait/peer_reader.hpp"
 #include "collectives/wait/record.hpp"
 
@@ -216,6 +217,8 @@ struct WideControlBlock : ControlBlock {
   /// Payloads that have no other place, used in turn like the lines of their announcements. A large
   /// call whose updates are shared stores the offsets of the updated arrays here.
   alignas(kLineBytes) std::byte wide_payloads[2][kInlineBytes];
+  /// This rank's long waits in all groups of the arena. Used only in the block at its beginning.
+  LongWaits long_waits;
 };
 
 /// The direction of the message that a rank is waiting for; read by ranks that look for its state.
@@ -236,6 +239,13 @@ struct Peer {
   [[nodiscard]] ControlBlock& control() const { return *block; }
   /// Requires that the group was made with such a block.
   [[nodiscard]] WideControlBlock& wide() const { return static_cast<WideControlBlock&>(*block); }
+
+  /// Returns the offset of the block in the arena, which tells the arena's groups apart.
+  [[nodiscard]] std::uint64_t offset_of_control() const {
+    return static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(block) - arena);
+  }
+  /// Returns the rank's long waits in all groups of the arena.
+  [[nodiscard]] LongWaits& long_waits() const { return first_of(arena).wide().long_waits; }
 
   /// Returns a rank of the group that the arena was made for, whose block is at the arena's
   /// beginning.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "tutti/dtype.hpp"
@@ -22,17 +23,19 @@ namespace tutti::collectives {
 
 /// A message that belongs to no call: a node has failed; a rank, or the last one of a node, has
 /// left; or the deadline of the sender's wait has passed, and it asks whether the receiver waits,
-/// too, or gives the answer.
+/// too, or gives the answer: it does, or it waits in a call of another group.
 struct Notice {
-  enum class Kind : std::uint32_t { failed, left, node_left, overdue, waits_too };
+  enum class Kind : std::uint32_t { failed, left, node_left, overdue, waits_too, elsewhere };
   Kind kind = Kind::failed;
   std::int32_t rank = 0;   ///< the sender
   std::uint32_t code = 0;  ///< an ErrorCode
   /// left: ControlBlock::left; node_left: left_of_node(); overdue, waits_too: the call that the
-  /// sender waits in.
+  /// sender waits in; elsewhere: the call that was asked in.
   std::uint64_t sequence = 0;
   char text[kTextBytes] = {};
 
+  /// Sets the text, which is cut off if it is too long.
+  void say(std::string_view said) { text[said.copy(text, sizeof text - 1)] = '\0'; }
   /// Returns the number of bytes to send, which depends on the length of the text.
   [[nodiscard]] std::size_t size() const { return offsetof(Notice, text) + std::strlen(text) + 1; }
 };

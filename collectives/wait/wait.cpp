@@ -34,6 +34,7 @@ constexpr auto kLongestPoll = seconds(1);
 constexpr auto kWarnAtLast = seconds(30);
 constexpr auto kLookAfter = seconds(2);  // a launcher that ends the job itself is faster
 constexpr auto kLookEvery = milliseconds(500);
+constexpr auto kShowAtLast = seconds(2);
 
 void nap() {
   const timespec time{0, kNap.count()};
@@ -44,6 +45,11 @@ std::chrono::steady_clock::duration deadline_of(const Settings& settings) {
   using Duration = std::chrono::steady_clock::duration;
   if (settings.timeout.count() == 0) return Duration::max();
   return std::chrono::duration_cast<Duration>(settings.timeout);
+}
+
+bool is_inquiry(const Notice& notice) {
+  return notice.kind == Notice::Kind::overdue || notice.kind == Notice::Kind::waits_too ||
+         notice.kind == Notice::Kind::elsewhere;
 }
 
 /// Returns the number of polls before the clock is first read. In a simulation nothing changes
@@ -74,6 +80,7 @@ Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Setting
       limits_{.deadline = deadline_of(settings),
               .grace = std::chrono::duration_cast<Clock::duration>(settings.grace)},
       warn_after_(std::min<Clock::duration>(limits_.deadline / 10, kWarnAtLast)),
+      show_after_(std::min<Clock::duration>(limits_.deadline / 4, kShowAtLast)),
       spin_(topology.ranks_per_core > 1 ? Clock::duration::zero() : Clock::duration(kSpin)),
       yield_(topology.ranks_per_core >= kCrowd && topology.num_nodes() == 1
                  ? Clock::duration(kYieldCrowded)
@@ -93,6 +100,8 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   inquiry_.begin();
   bool warned = !log_.writes(LogLevel::warning);
   auto look_at = Clock::duration(kLookAfter);
+  std::optional<LongWaits::Shown> shown;
+  auto show_at = show_after_;
   auto progress_at = Clock::duration(kProgressAfter);
   if (spares_progress()) progress_at = Sleepers::kLongest;
   auto interrupted_at = Clock::duration(kInterruptedEvery);
@@ -120,6 +129,10 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
     if (polled >= look_at) {
       failure_.check_processes(missing);
       look_at = polled + kLookEvery;
+    }
+    if (polled >= show_at) {
+      show(shown, polled);
+      show_at = polled + kLookEvery;
     }
     if (polled >= interrupted_at) {
       if (interrupted()) interrupt();
@@ -209,9 +222,7 @@ void Waiter::interrupt() {
 /// one.
 void Waiter::read_notices(std::optional<Clock::duration> waited) {
   while (const auto notice = transport_->poll_notice()) {
-    const bool is_inquiry =
-        notice->kind == Notice::Kind::overdue || notice->kind == Notice::Kind::waits_too;
-    if (!is_inquiry) {
+    if (!is_inquiry(*notice)) {
       failure_.take(*notice);
     } else if (waited) {
       inquiry_.take(*notice, *waited);
@@ -231,6 +242,36 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
   log_.warn("has waited " + in_seconds(waited) + " for " +
             (missing.empty() ? std::string("its GPU") : names_of(topology_, missing)) + " in " +
             failure_.call_name() + failure_.observations(missing));
+}
+
+/// Shows what this rank waits in to those that wait for it in calls of other groups.
+void Waiter::show(std::optional<LongWaits::Shown>& shown, Clock::duration waited) const {
+  if (failure_.call() == nullptr) return;
+  const std::string name = failure_.call_name();
+  const Peer& self = memory_.self();
+  if (!shown) {
+    shown.emplace(self.long_waits(), self.offset_of_control(), name, Clock::now() - waited);
+  }
+  if (other_groups_ != nullptr) {
+    (*other_groups_)("waits in " + name + " for " + in_seconds(waited));
+  }
+}
+
+void Waiter::answer_elsewhere(const std::string& doing) {
+  const bool is_in_a_call = failure_.call() != nullptr;
+  if (is_in_a_call || transport_ == nullptr || topology_.num_nodes() == 1) return;
+  while (const auto notice = transport_->poll_notice()) {
+    if (!is_inquiry(*notice)) {
+      failure_.take(*notice);
+    } else if (notice->kind == Notice::Kind::overdue) {
+      Notice answer;
+      answer.kind = Notice::Kind::elsewhere;
+      answer.rank = topology_.rank;
+      answer.sequence = notice->sequence;
+      answer.say(doing);
+      transport_->notify(notice->rank, answer);
+    }
+  }
 }
 
 }  // namespace tutti::collectives

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -117,6 +118,16 @@ class Waiter {
   /// Sets the flag of stop requests, null to end that. Once it says `terminating`, calls wait for
   /// Settings::grace only.
   void watch(const StopFlag* stop) { stop_ = stop; }
+  /// Sets a function that long waits call twice a second with what this rank does, such as "waits
+  /// in push of key 3 (call 17) for 3.2 s", for ranks that wait for it in other groups: they learn
+  /// it by answer_elsewhere() of those. Null ends that.
+  void set_other_groups(const std::function<void(const std::string&)>* tell) {
+    other_groups_ = tell;
+  }
+  /// Answers those that ask for this rank, which is in no call of this group, what it does instead,
+  /// and handles other notices. Nothing happens during a call. No other thread may be in a call of
+  /// the group. Errors: communication.
+  void answer_elsewhere(const std::string& doing);
   /// For waits that do not go through this class: throws if this node has failed, and fails it if a
   /// process of it has ended. Most calls return at once, since it looks only at intervals.
   void check_peers();
@@ -174,6 +185,7 @@ class Waiter {
   }
   void read_notices(std::optional<Clock::duration> waited = {});
   void warn(FunctionRef<std::vector<int>()> missing, Clock::duration waited) const;
+  void show(std::optional<LongWaits::Shown>& shown, Clock::duration waited) const;
   [[nodiscard]] bool terminating() const {
     return stop_ != nullptr && stop_->load(std::memory_order_relaxed) == Stop::terminating;
   }
@@ -183,6 +195,7 @@ class Waiter {
   Transport* transport_;
   const Inquiry::Limits limits_;
   Clock::duration warn_after_;
+  Clock::duration show_after_;
   Clock::duration spin_;
   Clock::duration yield_;  ///< duration of yielding, after spinning
   int fast_polls_;         ///< number of polls before the clock is first read
@@ -193,6 +206,7 @@ class Waiter {
   Inquiry inquiry_;
   const FunctionRef<void()>* poll_ = nullptr;
   const StopFlag* stop_ = nullptr;
+  const std::function<void(const std::string&)>* other_groups_ = nullptr;
   const Patience* patience_ = nullptr;
   bool is_beside_ = false;         ///< waits are made beside a thread that computes
   Clock::time_point looked_at_{};  ///< the last time that check_peers() did anything

@@ -130,7 +130,7 @@ std::string AsyncCalls::give_up(Lock& lock, const char* why) {
   }
   lock.unlock();
   queues_.came().notify_all();
-  engine_.rouse();
+  engine_.waiter().rouse();
   lock.lock();
   return calls;
 }
@@ -262,7 +262,7 @@ void AsyncCalls::await(const Ready& ready) {
 template <class Ready>
 void AsyncCalls::drive_until(Lock& lock, const Ready& ready) {
   const AsyncWaiting::Timed timed(*waiting_);
-  if (is_driven_) engine_.rouse();  // the driver need no longer spare this thread's core
+  if (is_driven_) engine_.waiter().rouse();  // the driver need no longer spare this thread's core
   while (!ready()) {
     if (is_driven_) {
       watch_driver(lock, ready);
@@ -285,7 +285,7 @@ void AsyncCalls::watch_driver(Lock& lock, const Ready& ready) {
                                                  : Clock::duration(collectives::kInterruptedEvery);
     if (queues_.done().wait_for(lock, look_every, can_go_on)) return;
     lock.unlock();  // the interrupt check may need a lock that this thread's caller holds
-    if (lets_move) lets_move = engine_.progress();
+    if (lets_move) lets_move = engine_.waiter().progress();
     if (const auto now = Clock::now(); now - asked_at >= collectives::kInterruptedEvery) {
       asked_at = now;
       if (collectives::interrupted()) {

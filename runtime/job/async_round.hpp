@@ -23,9 +23,9 @@ class Patiently {
  public:
   Patiently(collectives::Engine& engine, const collectives::Patience& patience, bool beside)
       : engine_(engine) {
-    engine_.set_patience(&patience, beside);
+    engine_.waiter().set_patience(&patience, beside);
   }
-  ~Patiently() { engine_.set_patience(nullptr, false); }
+  ~Patiently() { engine_.waiter().set_patience(nullptr, false); }
   Patiently(const Patiently&) = delete;
   Patiently& operator=(const Patiently&) = delete;
 

@@ -57,7 +57,7 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
   gpus::set_timeout(parts_.settings.timeout);
   observer_ =
       std::make_unique<NodeObserver>(engine_->memory(), engine_->topology(), parts_.processes);
-  engine_->set_observer(observer_.get());
+  engine_->waiter().set_observer(observer_.get());
   reports_ = std::make_unique<Reports>(*engine_, std::move(parts_.reports));
   async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
   async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);
@@ -109,7 +109,7 @@ Group::~Group() {
   async_->close();
   reports_->finish();
   observer_.reset();
-  engine_->set_observer(nullptr);
+  engine_->waiter().set_observer(nullptr);
   parts_.arena->remove_user(this);
   leave();
 }

@@ -151,6 +151,7 @@ std::string NodeObserver::describe(int local_rank) const {
   }
   const collectives::Peer& peer = memory_.peers[static_cast<std::size_t>(local_rank)];
   std::string now = message_of(peer);
+  if (now.empty()) now = peer.long_waits().in_other_groups(peer.offset_of_control());
   if (now.empty() && peer.control().makes_group.load(std::memory_order_relaxed) != 0) {
     now = "makes a store or communicator";
   }

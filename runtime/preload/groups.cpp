@@ -64,6 +64,10 @@ Groups::Groups(std::shared_ptr<Group> world, bool may_choose)
   served->group = world_;
   served->rank = world_->topology().rank;
   if (may_choose_) served->choice = std::make_unique<Choice>();
+  int level = MPI_THREAD_MULTIPLE;
+  check(PMPI_Query_thread(&level), "MPI_Query_thread");
+  if (level != MPI_THREAD_MULTIPLE) tell_ = [this](const std::string& doing) { answer_all(doing); };
+  connect(*served);
   check(PMPI_Comm_set_attr(MPI_COMM_WORLD, key_, served.get()), "MPI_Comm_set_attr");
   all_.insert(served.release());
 }
@@ -161,6 +165,23 @@ const Served* Groups::look(MPI_Comm comm, Seen& seen) {
   return seen.served;
 }
 
+/// Long waits in this group tell the other groups what this rank does.
+void Groups::connect(const Served& served) {
+  if (tell_) served.group->engine().waiter().set_other_groups(&tell_);
+}
+
+/// Ranks of other nodes that wait for this one on other communicators learn what it does. An error
+/// of these communicators shows in their own next call.
+void Groups::answer_all(const std::string& doing) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (const Served* served : all_) {
+    if (served->group == nullptr) continue;
+    static_cast<void>(
+        collectives::caught([&] { served->group->engine().waiter().answer_elsewhere(doing); }));
+  }
+}
+
 /// Its ranks as they are numbered in MPI_COMM_WORLD; empty if they are not all of it, of which each
 /// rank of the communicator knows.
 std::vector<int> Groups::members_of(MPI_Comm comm) const {
@@ -192,7 +213,11 @@ std::unique_ptr<Served> Groups::serve(MPI_Comm comm) {
   check(PMPI_Comm_rank(comm, &served->rank), "MPI_Comm_rank");
   if (may_choose_) served->choice = std::make_unique<Choice>();
   make_group(*served, members);
-  if (served->group == nullptr) PMPI_Comm_free(&served->own);
+  if (served->group == nullptr) {
+    PMPI_Comm_free(&served->own);
+  } else {
+    connect(*served);
+  }
   return served;
 }
 

@@ -83,12 +83,16 @@ class Groups {
   void make_group(Served& served, const std::vector<int>& members);
   [[nodiscard]] std::vector<int> members_of(MPI_Comm comm) const;
   void count(const Served& served);
+  void connect(const Served& served);
+  void answer_all(const std::string& doing);
 
   std::shared_ptr<Group> world_;
   bool may_choose_;
   int key_ = MPI_KEYVAL_INVALID;
   std::mutex mutex_;
   std::set<Served*> all_;  ///< whose communicators have not been freed
+  /// What long waits call, if only one thread at a time may be in MPI.
+  std::function<void(const std::string&)> tell_;
   /// The cost of calls on communicators other than MPI_COMM_WORLD, by the communicator's name, if
   /// reports ask for it.
   std::map<std::string, collectives::CallTotals> costs_;

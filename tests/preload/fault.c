@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static int rank, is_last, value = 1, results[2];
-static MPI_Comm rows;
+static MPI_Comm rows, columns;
 
 static int sum(int count) { return MPI_Allreduce(&value, results, count, MPI_INT, MPI_SUM, rows); }
 
@@ -50,6 +50,10 @@ static int differ(const char* fault) {
   if (strcmp(fault, "refused") == 0) { /* which a rank may learn alone */
     if (is_last) MPI_Bcast(&value, -1, MPI_INT, 0, rows), sum(-1);
     return MPI_Bcast(&value, 1, MPI_INT, 0, rows);
+  }
+  if (strcmp(fault, "elsewhere") == 0 && is_last) {
+    usleep(500000); /* the others are the first whose time is up */
+    return MPI_Barrier(columns);
   }
   if (strcmp(fault, "uncommitted") == 0) return bcast_of_pairs();
   if (strcmp(fault, "gathered") == 0) { /* which MPI carries out */
@@ -97,8 +101,11 @@ int main(int argc, char** argv) {
   is_last = rank == ranks - 1;
   MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &rows);
   MPI_Comm_set_name(rows, "grid rows");
+  MPI_Comm_dup(rows, &columns);
+  MPI_Comm_set_name(columns, "grid columns");
   if (returns) MPI_Comm_set_errhandler(rows, MPI_ERRORS_RETURN);
   MPI_Barrier(rows);
+  MPI_Barrier(columns);
   fail_as_told(fault);
   for (int i = 0; i < (returns ? 20 : 1); ++i) {
     const int now = differ(fault);
@@ -112,6 +119,7 @@ int main(int argc, char** argv) {
     fflush(stdout);
   }
   if (returns && (strcmp(fault, "calls") == 0 || is_alone(fault))) go_on();
+  MPI_Comm_free(&columns);
   MPI_Comm_free(&rows);
   MPI_Finalize();
   return 0;

@@ -414,6 +414,15 @@ class Faults(unittest.TestCase):
     def test_also_in_fortran(self):
         self.check("preload_fault_fortran", FAULTS)
 
+    def test_what_a_rank_does_on_another_communicator_is_said(self):
+        for nodes, variables in ((1, {}), (2, {"TUTTI_RANKS_PER_NODE": "2"})):
+            with self.subTest(nodes=nodes):
+                status, _, errors = self.fault("elsewhere", TUTTI_TIMEOUT="2", **variables)
+                self.assertRegex(errors, r"MPI_Allreduce of 1 MPI_INT with MPI_SUM on grid rows .*"
+                                 r" waited \S+ s for rank 2 .*, which did not arrive; rank 2 "
+                                 r".*waits in MPI_Barrier on grid columns \(call 2 .*\) for \S+ s")
+                self.assertNotEqual(status, 0)
+
     def test_errors_are_returned_on_all_ranks_to_who_asks_for_that(self):
         for name, variables, ranks in (("counts", {}, 3), ("roots", {}, 3), ("types", {}, 3),
                                        ("late", {"TUTTI_TIMEOUT": "1"}, 2)):
