@@ -10,7 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "collectives/wait/transport.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/mpi/transport.hpp"
 
@@ -67,6 +66,12 @@ class KeptComms {
     }
     return comms;
   }
+  std::vector<Comm> all() {
+    const std::lock_guard lock(mutex_);
+    std::vector<Comm> comms;
+    for (std::size_t i = 0; i < std::min(count_, kMostKept); ++i) comms.push_back(kept_[i].comm);
+    return comms;
+  }
   void add(std::size_t index, const Comm& comm) {
     const std::lock_guard lock(mutex_);
     count_ = std::max(count_, index + 1);
@@ -105,23 +110,28 @@ CommOfGroup in_use(std::size_t index, int number) {
   return {number, std::shared_ptr<GroupNumbers>(use, &use->numbers)};
 }
 
-/// Receives the notices that groups which have ended did not receive, so that they do not pile up.
-/// None of a later group has been sent yet.
-void forget_notices(const Comm& comm) {
-  auto notice = std::make_unique<collectives::Notice>();
+}  // namespace
+
+void drop_messages(const Comm& comm) {
+  std::vector<std::byte> message;
   for (bool found = true; found;) {
     int from = kAnyRank;
+    int bytes = 0;
     Request request;
     const Turn turn("MPI_Iprobe");
     check(calls().probe(&from, kAnyTag, comm, &found), "MPI_Iprobe");
     if (!found) return;
-    check(calls().receive(notice.get(), sizeof *notice, from, kAnyTag, comm, &request),
-          "MPI_Irecv of an old notice");
-    check(calls().wait(&request), "MPI_Wait of an old notice");
+    check(calls().wait_for_message(from, kAnyTag, comm, &bytes), "MPI_Probe of an old message");
+    message.resize(static_cast<std::size_t>(bytes));
+    check(calls().receive(message.data(), bytes, from, kAnyTag, comm, &request),
+          "MPI_Irecv of an old message");
+    check(calls().wait(&request), "MPI_Wait of an old message");
   }
 }
 
-}  // namespace
+void drop_messages_of_world() {
+  for (const Comm& comm : kept_comms().all()) drop_messages(comm);
+}
 
 CommOfGroup take_comm_of_world(EarlyCollectives& ranks) {
   const Offers own = kept_comms().offer(MpiTransport::most_groups() / 2);
@@ -136,7 +146,7 @@ CommOfGroup take_comm_of_world(EarlyCollectives& ranks) {
   }
   if (taken < kMostKept) {
     ranks.meet_in(kept_comms().comm(taken));
-    forget_notices(ranks.comm());
+    drop_messages(ranks.comm());  // none of the new group has been sent yet
     return in_use(taken, static_cast<int>(~common[taken]));
   }
   ranks.leave_parent("make a communicator of their own");

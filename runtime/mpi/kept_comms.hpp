@@ -24,6 +24,13 @@ struct CommOfGroup {
 /// all ranks, or else a new one. Collective.
 CommOfGroup take_comm_of_world(EarlyCollectives& ranks);
 
+/// Receives and drops the messages that have arrived in a communicator, because the groups that
+/// they were sent to have ended: they would pile up, and UCX warns of each on standard output in
+/// MPI_Finalize. Local.
+void drop_messages(const Comm& comm);
+/// The same for the communicators of all ranks.
+void drop_messages_of_world();
+
 /// Returns a rank of another node that has sent data of a call of a group of all ranks, which this
 /// rank has not received, because it has not made that call; empty if none has. Local.
 std::optional<int> who_has_sent();

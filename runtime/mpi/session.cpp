@@ -23,9 +23,11 @@
 #include "tutti/launch.hpp"
 #include "tutti/mpi_abi.hpp"
 
+#include "collectives/job/local_error.hpp"
 #include "runtime/base/write_signals.hpp"
 #include "runtime/job/async_calls.hpp"
 #include "runtime/mpi/init_watch.hpp"
+#include "runtime/mpi/kept_comms.hpp"
 #include "runtime/mpi/sockets/calls.hpp"
 
 namespace tutti::mpi {
@@ -396,7 +398,10 @@ void begin_finalize() noexcept {
   turns().refuses = true;
   park_async_calls(/*tells_others=*/false);
   leave_idle_groups();
-  if (finalizes_together) wait_for_all_ranks();
+  if (finalizes_together) {
+    wait_for_all_ranks();
+    static_cast<void>(collectives::caught([] { drop_messages_of_world(); }));
+  }
   keep_components_loaded();
 }
 

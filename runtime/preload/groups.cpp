@@ -9,6 +9,7 @@
 
 #include "collectives/job/leak.hpp"
 #include "collectives/job/local_error.hpp"
+#include "runtime/mpi/kept_comms.hpp"
 #include "runtime/mpi/library.hpp"
 #include "runtime/mpi/transport.hpp"
 
@@ -104,7 +105,19 @@ void Groups::end() {
     if (served->own != MPI_COMM_NULL) served->group.reset();
   }
   for (Served* served : all_) served->group.reset();
+  const bool has_messages = world_->topology().num_nodes() > 1;
   world_.reset();
+  if (has_messages) static_cast<void>(collectives::caught([&] { drop_messages(); }));
+}
+
+/// Nobody has received the messages by which the ranks have left their groups. They have arrived
+/// once all ranks are here; MPI_Finalize, which comes next, waits for all ranks, too.
+void Groups::drop_messages() const {
+  check(PMPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+  mpi::drop_messages_of_world();
+  for (const Served* served : all_) {
+    if (served->own != MPI_COMM_NULL) mpi::drop_messages(wrapped(served->own));
+  }
 }
 
 namespace {

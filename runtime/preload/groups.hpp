@@ -62,7 +62,8 @@ class Groups {
     return look(comm, seen);
   }
 
-  /// Before MPI_Finalize: groups end, and say what they have to report. Local.
+  /// Before MPI_Finalize: groups end, and say what they have to report. Collective, if there are
+  /// several nodes.
   void end();
 
  private:
@@ -84,6 +85,7 @@ class Groups {
   [[nodiscard]] std::vector<int> members_of(MPI_Comm comm) const;
   void count(const Served& served);
   void connect(const Served& served);
+  void drop_messages() const;
   void answer_all(const std::string& doing);
 
   std::shared_ptr<Group> world_;

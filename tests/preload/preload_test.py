@@ -163,6 +163,11 @@ class Results(unittest.TestCase):
         else:
             self.assertIn("error: there is no libtutti_mpi_", shown.stderr)
 
+    def test_a_job_on_several_nodes_ends_without_a_word(self):
+        """UCX warns on standard output of messages that nobody has received."""
+        status, output, errors = run([PROGRAMS / "preload_fault"], 4, TUTTI_RANKS_PER_NODE="1")
+        self.assertEqual((status, output, errors), (0, "", ""))
+
     def test_launchers_may_load_it_too(self):
         done = subprocess.run([*MPIRUN, "-np", "2", PROGRAMS / "preload_program"], text=True,
                               env={**os.environ, "LD_PRELOAD": LIBRARY, "TUTTI_STATISTICS": "1"},
