@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/arguments.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/digest.hpp"
+#include "runtime/preload/gpu_memory.hpp"
 
 namespace tutti::preload {
 
@@ -87,6 +90,47 @@ const Served* served_by(Process& process, MPI_Comm comm) noexcept {
   } catch (const std::exception& error) {
     end_job(error, "the group of " + name_of(comm));
   }
+}
+
+namespace {
+
+/// Memory of the host in the place of buffers that the engine cannot access. It is neither read nor
+/// written for a result, but the engine may begin to copy an input before the ranks agree.
+class Substitutes {
+ public:
+  /// Returns the memory to give to the engine, and whether it is the program's.
+  template <class Byte>
+  Byte* of(Byte* buffer, std::size_t bytes) {
+    if (!is_on_gpu(buffer, bytes)) return buffer;
+    return made_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(bytes)).get();
+  }
+  [[nodiscard]] bool are_needed() const { return !made_.empty(); }
+
+ private:
+  std::vector<std::unique_ptr<std::byte[]>> made_;
+};
+
+}  // namespace
+
+bool run(const Served& served, const collectives::Operation& operation) {
+  const auto is_bad = [](const collectives::Segment& segment) {
+    const std::size_t bytes = segment.count * size_of(segment.dtype);
+    return is_on_gpu(segment.input, bytes) || is_on_gpu(segment.output, bytes);
+  };
+  collectives::Engine& engine = served.group->engine();
+  if (std::ranges::none_of(operation.segments, is_bad)) return engine.run(operation);
+  Substitutes substitutes;
+  std::vector<collectives::Segment> segments(operation.segments.begin(), operation.segments.end());
+  for (collectives::Segment& segment : segments) {
+    const std::size_t bytes = segment.count * size_of(segment.dtype);
+    segment.input = substitutes.of(segment.input, bytes);
+    segment.output = substitutes.of(segment.output, bytes);
+  }
+  collectives::Operation declined = operation;
+  declined.segments = segments;
+  // Ranks whose checks differ carry out nothing. No other rank has this one.
+  declined.check = static_cast<std::uint32_t>(served.rank) + 1;
+  return engine.run(declined);
 }
 
 int carry_out_by_mpi(const char* name, MPI_Comm comm, std::uint64_t digest,

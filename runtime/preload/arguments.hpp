@@ -74,18 +74,23 @@ int guarded_code(MPI_Comm comm, Body body) {
   return raised != MPI_SUCCESS ? raised : code;
 }
 
+/// Carries out a call by the engine. Returns false, on all ranks alike, if one of them has a buffer
+/// in a GPU's memory; then nothing was changed. Collective. Errors: see Engine::run().
+bool run(const Served& served, const collectives::Operation& operation);
+
 /// Carries out a call by `own`, see Choice::run().
-template <class Own>
-int carry_out(Own own) {
+template <class Own, class ByMpi>
+int carry_out(Own own, ByMpi by_mpi) {
   bool is_done = false;
-  return own(is_done);
+  const int code = own(is_done);
+  return is_done || code != MPI_SUCCESS ? code : by_mpi();
 }
 /// Carries out a call by `own`, or where that may be chosen by the faster of the two, which return
 /// MPI's code. Collective over `comm`.
 template <class Own, class ByMpi>
 int carry_out(const Served& served, collectives::Kind kind, std::size_t bytes, MPI_Comm comm,
               Own own, ByMpi by_mpi) {
-  if (served.choice == nullptr) return carry_out(own);
+  if (served.choice == nullptr) return carry_out(own, by_mpi);
   return served.choice->run(kind, bytes, comm, own, by_mpi);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/preload/arguments.hpp"
+#include "runtime/preload/gpu_memory.hpp"
 
 namespace tutti::preload {
 
@@ -32,17 +33,18 @@ struct Blocks {
   MPI_Comm comm;
 
   [[nodiscard]] int ranks() const { return served.group->topology().size; }
-  void run(Kind kind, int root, std::span<const Segment> segments) const {
+  /// See preload::run().
+  bool run(Kind kind, int root, std::span<const Segment> segments) const {
     const auto describe = [&] {
       const bool has_root = kind == Kind::gather || kind == Kind::scatter;
       return std::string(name) + " of " + std::to_string(bytes) + " bytes a rank" +
              (has_root ? with_root(root) : "") + " on " + name_of(comm);
     };
-    served.group->engine().run({.kind = kind,
-                                .root = root,
-                                .digest = digest_of(bytes, DType::uint8),
-                                .segments = segments,
-                                .describe = describe});
+    return preload::run(served, {.kind = kind,
+                                 .root = root,
+                                 .digest = digest_of(bytes, DType::uint8),
+                                 .segments = segments,
+                                 .describe = describe});
   }
 };
 
@@ -71,7 +73,7 @@ int copy_of(const Items& block, const void* buffer, MPI_Comm comm, Copy& copy) {
   const int code = block.read(buffer, comm, copy, data);
   if (code != MPI_SUCCESS || !block.are_plain()) return code;
   copy = std::make_unique_for_overwrite<std::byte[]>(*block.bytes());
-  std::memcpy(copy.get(), data, *block.bytes());
+  if (!is_on_gpu(data, *block.bytes())) std::memcpy(copy.get(), data, *block.bytes());
   return MPI_SUCCESS;
 }
 
@@ -141,9 +143,8 @@ int allgather(const Source& from, const Target& to, MPI_Comm comm) {
       for (int other = 0; other < blocks->ranks(); ++other) {
         segments.add(other, kEveryRank, blocks->bytes);
       }
-      blocks->run(Kind::allgather, 0, segments.all());
-      is_done = true;
-      return sides.write();
+      is_done = blocks->run(Kind::allgather, 0, segments.all());
+      return is_done ? sides.write() : MPI_SUCCESS;
     });
   };
   return carry_out(blocks->served, Kind::allgather, blocks->bytes, comm, own, by_mpi);
@@ -192,10 +193,10 @@ int alltoall(const Source& from, const Target& to, MPI_Comm comm) {
       if (const int code = sides.read(all_given, from.buffer, false); code != MPI_SUCCESS)
         return code;
       sides.write_to(all, to.buffer);
-      blocks->run(Kind::alltoall, 0,
-                  every_pair(blocks->ranks(), rank, sides.input, sides.output, blocks->bytes));
-      is_done = true;
-      return sides.write();
+      is_done =
+          blocks->run(Kind::alltoall, 0,
+                      every_pair(blocks->ranks(), rank, sides.input, sides.output, blocks->bytes));
+      return is_done ? sides.write() : MPI_SUCCESS;
     });
   };
   return carry_out(blocks->served, Kind::alltoall, blocks->bytes, comm, own, by_mpi);
@@ -230,9 +231,8 @@ int gather(const Source& from, const Target& to, int root, MPI_Comm comm) {
       BlockSegments segments(blocks->served.rank, sides.input, sides.output, DType::uint8, ranks);
       for (int other = 0; other < blocks->ranks(); ++other)
         segments.add(other, root, blocks->bytes);
-      blocks->run(Kind::gather, root, segments.all());
-      is_done = true;
-      return sides.write();
+      is_done = blocks->run(Kind::gather, root, segments.all());
+      return is_done ? sides.write() : MPI_SUCCESS;
     });
   };
   return carry_out(blocks->served, Kind::gather, blocks->bytes, comm, own, by_mpi);
@@ -270,9 +270,8 @@ int scatter(const Source& from, const Target& to, int root, MPI_Comm comm) {
       BlockSegments segments(blocks->served.rank, sides.input, sides.output, DType::uint8, ranks);
       for (int other = 0; other < blocks->ranks(); ++other)
         segments.add(root, other, blocks->bytes);
-      blocks->run(Kind::scatter, root, segments.all());
-      is_done = true;
-      return sides.write();
+      is_done = blocks->run(Kind::scatter, root, segments.all());
+      return is_done ? sides.write() : MPI_SUCCESS;
     });
   };
   return carry_out(blocks->served, Kind::scatter, blocks->bytes, comm, own, by_mpi);
@@ -295,14 +294,14 @@ struct Counts {
 
 /// A reduce_scatter whose blocks are `counts`.
 int reduce_blocks(const Served& served, const Reduction& taken, const Counts& counts,
-                  const void* input, void* output, MPI_Comm comm) {
+                  const void* input, void* output, MPI_Comm comm, bool& is_done) {
   return guarded(comm, [&] {
     Copy copy;
     const std::byte* from = as_bytes(input);
     if (input == MPI_IN_PLACE) {
       const std::size_t bytes = counts.total * size_of(taken.element);
       copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      std::memcpy(copy.get(), output, bytes);
+      if (!is_on_gpu(output, bytes)) std::memcpy(copy.get(), output, bytes);
       from = copy.get();
     }
     const std::size_t ranks = counts.of_ranks.size();
@@ -314,11 +313,11 @@ int reduce_blocks(const Served& served, const Reduction& taken, const Counts& co
       return "MPI_Reduce_scatter of " + std::to_string(counts.total) + " elements (" +
              to_string(taken.op) + ") on " + name_of(comm);
     };
-    served.group->engine().run({.kind = Kind::reduce_scatter,
-                                .reduce = taken.op,
-                                .digest = counts.digest ^ digest_of(counts.total, taken.element),
-                                .segments = segments.all(),
-                                .describe = describe});
+    is_done = run(served, {.kind = Kind::reduce_scatter,
+                           .reduce = taken.op,
+                           .digest = counts.digest ^ digest_of(counts.total, taken.element),
+                           .segments = segments.all(),
+                           .describe = describe});
   });
 }
 
@@ -326,14 +325,9 @@ int reduce_blocks(const Served& served, const Reduction& taken, const Counts& co
 template <class Reduce, class ByMpi>
 int carry_out_blocks(const Served& served, const Reduction& taken, std::size_t count, MPI_Comm comm,
                      Reduce reduce, ByMpi by_mpi) {
-  const auto own = [&](bool& is_done) {
-    const int code = reduce();
-    is_done = code == MPI_SUCCESS;
-    return code;
-  };
-  if (taken.has_an_order()) return carry_out(own);
+  if (taken.has_an_order()) return carry_out(reduce, by_mpi);
   const std::size_t bytes = count * size_of(taken.element);
-  return carry_out(served, Kind::reduce_scatter, bytes, comm, own, by_mpi);
+  return carry_out(served, Kind::reduce_scatter, bytes, comm, reduce, by_mpi);
 }
 
 }  // namespace
@@ -354,8 +348,8 @@ int reduce_scatter(const void* input, const TargetOfMany& to, MPI_Op op, MPI_Com
     counts.add(static_cast<std::size_t>(to.counts[rank]) * taken->count);
   }
   if (counts.total == 0) return left();
-  const auto reduce = [&] {
-    return reduce_blocks(*served, *taken, counts, input, to.buffer, comm);
+  const auto reduce = [&](bool& is_done) {
+    return reduce_blocks(*served, *taken, counts, input, to.buffer, comm, is_done);
   };
   return carry_out_blocks(*served, *taken, counts.total, comm, reduce, by_mpi);
 }
@@ -373,8 +367,8 @@ int reduce_scatter_block(const void* input, const Target& to, MPI_Op op, MPI_Com
   if (served == nullptr) return by_mpi();
   Counts counts;
   for (int rank = 0; rank < served->group->topology().size; ++rank) counts.add(taken->count);
-  const auto reduce = [&] {
-    return reduce_blocks(*served, *taken, counts, input, to.buffer, comm);
+  const auto reduce = [&](bool& is_done) {
+    return reduce_blocks(*served, *taken, counts, input, to.buffer, comm, is_done);
   };
   return carry_out_blocks(*served, *taken, counts.total, comm, reduce, by_mpi);
 }
@@ -418,11 +412,11 @@ int move_blocks(const Served& served, const Counts& counts, const Sides& sides,
   const auto describe = [&] {
     return "MPI_Allgatherv of " + std::to_string(counts.total) + " bytes on " + name_of(comm);
   };
-  served.group->engine().run({.kind = Kind::allgather,
-                              .digest = counts.digest,
-                              .segments = segments,
-                              .describe = describe});
-  is_done = true;
+  is_done = run(served, {.kind = Kind::allgather,
+                         .digest = counts.digest,
+                         .segments = segments,
+                         .describe = describe});
+  if (!is_done) return MPI_SUCCESS;
   int at = 0;
   for (std::size_t rank = 0; are_packed && rank < counts.of_ranks.size(); ++rank) {
     if (to.counts[rank] == 0) continue;

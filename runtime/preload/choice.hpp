@@ -24,17 +24,24 @@ namespace tutti::preload {
 class Choice {
  public:
   /// Carries out a call by `own` or by `by_mpi`; both return MPI's code. `own` sets its argument
-  /// once the engine has carried out the call, which it does on all ranks or on none. Collective
+  /// once the engine has carried out the call, which it does on all ranks or on none. If it cannot,
+  /// `own` returns without an error, and all calls of the size are MPI's from then on. Collective
   /// over `comm`.
   template <class Own, class ByMpi>
   int run(collectives::Kind kind, std::size_t bytes, MPI_Comm comm, Own own, ByMpi by_mpi) {
     Size& size = size_of_call(kind, bytes);
     bool is_done = false;
-    if (size.calls >= kCalls) return size.is_mpis ? by_mpi() : own(is_done);
+    const auto by_own = [&] {
+      const int code = own(is_done);
+      if (is_done || code != MPI_SUCCESS) return code;
+      size = {.calls = kCalls, .is_mpis = true};
+      return by_mpi();
+    };
+    if (size.calls >= kCalls) return size.is_mpis ? by_mpi() : by_own();
     using Clock = std::chrono::steady_clock;
     const bool is_mpis_turn = size.calls >= kTurn;
     const auto begun = Clock::now();
-    const int code = is_mpis_turn ? by_mpi() : own(is_done);
+    const int code = is_mpis_turn ? by_mpi() : by_own();
     const std::chrono::duration<float, std::micro> spent = Clock::now() - begun;
     // Ranks whose calls differ, and all fail, count different ones, and a rank whose arguments are
     // refused calls again: if these counted, ranks would take other ways in later calls.

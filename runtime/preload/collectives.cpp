@@ -33,8 +33,7 @@ int barrier(MPI_Comm comm) {
   const auto own = [&](bool& is_done) {
     return guarded(comm, [&] {
       const auto describe = [&] { return "MPI_Barrier on " + name_of(comm); };
-      served->group->engine().run({.kind = Kind::barrier, .segments = {}, .describe = describe});
-      is_done = true;
+      is_done = run(*served, {.kind = Kind::barrier, .segments = {}, .describe = describe});
     });
   };
   return carry_out(*served, Kind::barrier, 0, comm, own, by_mpi);
@@ -57,15 +56,14 @@ int allreduce(const void* input, void* output, const Elements& all, MPI_Comm com
       const auto describe = [&] {
         return words("MPI_Allreduce", all.count, all.type, with(all.op), comm);
       };
-      served->group->engine().run({.kind = Kind::allreduce,
-                                   .reduce = taken->op,
-                                   .digest = digest_of(taken->count, taken->element),
-                                   .segments = {&segment, 1},
-                                   .describe = describe});
-      is_done = true;
+      is_done = run(*served, {.kind = Kind::allreduce,
+                              .reduce = taken->op,
+                              .digest = digest_of(taken->count, taken->element),
+                              .segments = {&segment, 1},
+                              .describe = describe});
     });
   };
-  if (taken->has_an_order()) return carry_out(own);
+  if (taken->has_an_order()) return carry_out(own, by_mpi);
   return carry_out(*served, Kind::allreduce, taken->bytes(), comm, own, by_mpi);
 }
 
@@ -91,16 +89,15 @@ int reduce(const void* input, void* output, const Elements& all, int root, MPI_C
       const auto describe = [&] {
         return words("MPI_Reduce", all.count, all.type, with(all.op) + with_root(root), comm);
       };
-      served->group->engine().run({.kind = Kind::reduce,
-                                   .reduce = taken->op,
-                                   .root = root,
-                                   .digest = digest_of(taken->count, taken->element),
-                                   .segments = {&segment, 1},
-                                   .describe = describe});
-      is_done = true;
+      is_done = run(*served, {.kind = Kind::reduce,
+                              .reduce = taken->op,
+                              .root = root,
+                              .digest = digest_of(taken->count, taken->element),
+                              .segments = {&segment, 1},
+                              .describe = describe});
     });
   };
-  if (taken->has_an_order()) return carry_out(own);
+  if (taken->has_an_order()) return carry_out(own, by_mpi);
   return carry_out(*served, Kind::reduce, taken->bytes(), comm, own, by_mpi);
 }
 
@@ -127,13 +124,12 @@ int bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
       std::byte* data = is_root ? const_cast<std::byte*>(input) : items.target(buffer, copy);
       const Segment segment{data, data, *items.bytes(), DType::uint8, root};
       const auto describe = [&] { return words("MPI_Bcast", count, type, with_root(root), comm); };
-      served->group->engine().run({.kind = Kind::broadcast,
-                                   .root = root,
-                                   .digest = digest_of(*items.bytes(), DType::uint8),
-                                   .segments = {&segment, 1},
-                                   .describe = describe});
-      is_done = true;
-      return is_root ? MPI_SUCCESS : items.write(copy, buffer, comm);
+      is_done = run(*served, {.kind = Kind::broadcast,
+                              .root = root,
+                              .digest = digest_of(*items.bytes(), DType::uint8),
+                              .segments = {&segment, 1},
+                              .describe = describe});
+      return is_root || !is_done ? MPI_SUCCESS : items.write(copy, buffer, comm);
     });
   };
   return carry_out(*served, Kind::broadcast, *items.bytes(), comm, own, by_mpi);

@@ -4,11 +4,11 @@
 // frees those that have been there for a while, not in the order in which they came. Rank 0 prints
 // "N loops, M wrong", and of the second half of the loops by how much the rank that grew most has
 // grown: in KiB of memory, in descriptors, in mappings, and by how many of the library's files in
-// /dev/shm. What is lost in each loop shows in both quarters of that half, and an allocator that
-// takes a large piece once in one of them, so that memory is twice the lesser growth. With costs it
-// prints what a pair of MPI_Comm_dup and MPI_Comm_free takes, alone and with a barrier, and what
-// each of 500 communicators costs that are there at once: when it is made, and in its first
-// barrier.
+// /dev/shm. What is lost in each loop shows in all five parts of that half, and what an allocator
+// takes or gives back now and then in some, so that memory is five times the median growth. With
+// costs it prints what a pair of MPI_Comm_dup and MPI_Comm_free takes, alone and with a barrier,
+// and what each of 500 communicators costs that are there at once: when it is made, and in its
+// first barrier.
 #include <dirent.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -146,13 +146,28 @@ static void print_costs(int pairs) {
   }
 }
 
+#define PARTS 5
+
+static int ascending(const void* a, const void* b) {
+  const long left = *(const long*)a, right = *(const long*)b;
+  return (left > right) - (left < right);
+}
+
+/* Of what the parts have grown by, from the memory at their ends. */
+static long median_growth_kib(const long* ends_kib) {
+  long grown_kib[PARTS];
+  for (int i = 0; i < PARTS; ++i) grown_kib[i] = ends_kib[i + 1] - ends_kib[i];
+  qsort(grown_kib, PARTS, sizeof *grown_kib, ascending);
+  return grown_kib[PARTS / 2];
+}
+
 int main(int argc, char** argv) {
   int all_wrong = 0;
   const int is_of_costs = argc > 1 && strcmp(argv[1], "costs") == 0;
   const int loops = argc > 1 + is_of_costs ? atoi(argv[1 + is_of_costs]) : 3000;
   MPI_Comm held[HELD];
   Use before = {0, 0, 0, 0};
-  long between_kib = 0;
+  long ends_kib[PARTS + 1] = {0};
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -167,7 +182,8 @@ int main(int argc, char** argv) {
       MPI_Barrier(MPI_COMM_WORLD);
       before = use_now();
     }
-    if (i == loops / 4 * 3) between_kib = resident_kib();
+    const int part = PARTS * (2 * i - loops) / loops;
+    if (2 * i >= loops && ends_kib[part] == 0) ends_kib[part] = resident_kib();
     MPI_Comm* place = &held[(i * 7 + i / HELD) % HELD];
     if (*place != MPI_COMM_NULL) MPI_Comm_free(place);
     *place = make(i);
@@ -182,10 +198,9 @@ int main(int argc, char** argv) {
   }
   MPI_Barrier(MPI_COMM_WORLD);
   const Use after = use_now();
-  const long quarters_kib[] = {between_kib - before.memory_kib, after.memory_kib - between_kib};
-  const long own[] = {2 * (quarters_kib[0] < quarters_kib[1] ? quarters_kib[0] : quarters_kib[1]),
-                      after.descriptors - before.descriptors, after.mappings - before.mappings,
-                      after.files - before.files};
+  ends_kib[PARTS] = after.memory_kib;
+  const long own[] = {PARTS * median_growth_kib(ends_kib), after.descriptors - before.descriptors,
+                      after.mappings - before.mappings, after.files - before.files};
   long most[4] = {0, 0, 0, 0};
   for (int i = 0; i < HELD; ++i) {
     if (held[i] != MPI_COMM_NULL) MPI_Comm_free(&held[i]);

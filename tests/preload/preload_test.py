@@ -30,14 +30,13 @@ HAS_FORTRAN = os.environ.get("PRELOAD_FORTRAN") == "1"
 IS_PART = os.environ.get("PRELOAD_PART") == "1"
 LIMIT_S = 600
 CLOCK_US = 1  # of the ranks of one machine, whose ticks become nanoseconds by each itself
-# MPICH over UCX otherwise prints, to standard output, that nobody receives the messages by which
-# ranks of other nodes say at the end that they leave.
-QUIET = {"UCX_LOG_LEVEL": "error"}
+DRIVER = ":".join(filter(None, [str(PROGRAMS / "preload_driver"),
+                                os.environ.get("LD_LIBRARY_PATH")]))
 
 
 def run(program, ranks, preload=True, **variables):
     """The job's exit status, standard output and standard error."""
-    variables = {**({"LD_PRELOAD": LIBRARY} if preload else {}), **QUIET, **variables}
+    variables = {**({"LD_PRELOAD": LIBRARY} if preload else {}), **variables}
     command = [*MPIRUN, "-np", str(ranks), "env"]
     command += [f"{name}={value}" for name, value in variables.items()]
     done = subprocess.run([*command, *[str(word) for word in program]], capture_output=True,
@@ -162,6 +161,16 @@ class Results(unittest.TestCase):
             self.assertIn(f" env LD_PRELOAD={LIBRARY} {PROGRAMS}/preload_program", shown.stdout)
         else:
             self.assertIn("error: there is no libtutti_mpi_", shown.stderr)
+
+    def test_memory_of_a_gpu_on_any_rank_is_left_to_mpi_on_all(self):
+        for gpus in (0, 1, 3):
+            for variables in ({}, {"TUTTI_RANKS_PER_NODE": "2"}):
+                with self.subTest(gpus=gpus, **variables):
+                    status, output, errors = run([PROGRAMS / "preload_gpu", gpus], 3,
+                                                 LD_LIBRARY_PATH=DRIVER, **variables)
+                    by_mpi = 28 if gpus > 0 else 0
+                    self.assertEqual(output, f"28 cases, {by_mpi} by MPI, 0 wrong\n", errors)
+                    self.assertEqual(status, 0, errors)
 
     def test_a_job_on_several_nodes_ends_without_a_word(self):
         """UCX warns on standard output of messages that nobody has received."""
