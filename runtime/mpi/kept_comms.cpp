@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/wait/transport.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/mpi/transport.hpp"
 
@@ -66,11 +67,17 @@ class KeptComms {
     }
     return comms;
   }
+  /// Returns those of all groups, and those that are kept until the end.
   std::vector<Comm> all() {
     const std::lock_guard lock(mutex_);
     std::vector<Comm> comms;
     for (std::size_t i = 0; i < std::min(count_, kMostKept); ++i) comms.push_back(kept_[i].comm);
+    comms.insert(comms.end(), until_end_.begin(), until_end_.end());
     return comms;
+  }
+  void keep_until_end(const Comm& comm) {
+    const std::lock_guard lock(mutex_);
+    until_end_.push_back(comm);
   }
   void add(std::size_t index, const Comm& comm) {
     const std::lock_guard lock(mutex_);
@@ -82,6 +89,7 @@ class KeptComms {
   std::mutex mutex_;  ///< what follows
   std::array<Kept, kMostKept> kept_{};
   std::size_t count_ = 0;  ///< number of those that were made, kept or not
+  std::vector<Comm> until_end_;
 };
 
 KeptComms& kept_comms() {
@@ -110,10 +118,10 @@ CommOfGroup in_use(std::size_t index, int number) {
   return {number, std::shared_ptr<GroupNumbers>(use, &use->numbers)};
 }
 
-}  // namespace
-
-void drop_messages(const Comm& comm) {
-  std::vector<std::byte> message;
+/// Receives the notices that groups which have ended did not receive. A longer message is data of a
+/// group that has failed: whoever sent it may never complete it.
+void drop_notices_of(const Comm& comm) {
+  auto notice = std::make_unique<collectives::Notice>();
   for (bool found = true; found;) {
     int from = kAnyRank;
     int bytes = 0;
@@ -121,16 +129,20 @@ void drop_messages(const Comm& comm) {
     const Turn turn("MPI_Iprobe");
     check(calls().probe(&from, kAnyTag, comm, &found), "MPI_Iprobe");
     if (!found) return;
-    check(calls().wait_for_message(from, kAnyTag, comm, &bytes), "MPI_Probe of an old message");
-    message.resize(static_cast<std::size_t>(bytes));
-    check(calls().receive(message.data(), bytes, from, kAnyTag, comm, &request),
-          "MPI_Irecv of an old message");
-    check(calls().wait(&request), "MPI_Wait of an old message");
+    check(calls().wait_for_message(from, kAnyTag, comm, &bytes), "MPI_Probe of an old notice");
+    if (static_cast<std::size_t>(bytes) > sizeof *notice) return;
+    check(calls().receive(notice.get(), bytes, from, kAnyTag, comm, &request),
+          "MPI_Irecv of an old notice");
+    check(calls().wait(&request), "MPI_Wait of an old notice");
   }
 }
 
-void drop_messages_of_world() {
-  for (const Comm& comm : kept_comms().all()) drop_messages(comm);
+}  // namespace
+
+void keep_until_end(const Comm& comm) { kept_comms().keep_until_end(comm); }
+
+void drop_notices() {
+  for (const Comm& comm : kept_comms().all()) drop_notices_of(comm);
 }
 
 CommOfGroup take_comm_of_world(EarlyCollectives& ranks) {
@@ -146,7 +158,7 @@ CommOfGroup take_comm_of_world(EarlyCollectives& ranks) {
   }
   if (taken < kMostKept) {
     ranks.meet_in(kept_comms().comm(taken));
-    drop_messages(ranks.comm());  // none of the new group has been sent yet
+    drop_notices_of(ranks.comm());  // they would pile up; none of the new group has been sent
     return in_use(taken, static_cast<int>(~common[taken]));
   }
   ranks.leave_parent("make a communicator of their own");

@@ -24,12 +24,13 @@ struct CommOfGroup {
 /// all ranks, or else a new one. Collective.
 CommOfGroup take_comm_of_world(EarlyCollectives& ranks);
 
-/// Receives and drops the messages that have arrived in a communicator, because the groups that
-/// they were sent to have ended: they would pile up, and UCX warns of each on standard output in
-/// MPI_Finalize. Local.
-void drop_messages(const Comm& comm);
-/// The same for the communicators of all ranks.
-void drop_messages_of_world();
+/// Keeps a communicator of a group that has ended, which is not freed, for drop_notices(). Local.
+void keep_until_end(const Comm& comm);
+
+/// Receives and drops the notices that have arrived for groups which have ended, at the end of the
+/// job: UCX warns of each message that nobody has received, on standard output. As a rule all have
+/// arrived once all ranks are at their end. Local.
+void drop_notices();
 
 /// Returns a rank of another node that has sent data of a call of a group of all ranks, which this
 /// rank has not received, because it has not made that call; empty if none has. Local.

@@ -115,6 +115,7 @@ std::atomic<bool> finalizes_together{false};
 void wait_for_all_ranks() noexcept {
   static std::atomic<bool> has_waited{false};
   if (has_waited.exchange(true) || is_without_mpi()) return;
+  leave_idle_groups();  // before the others learn that this rank is here
   const Calls& mpi = calls();
   Request barrier;
   {
@@ -400,7 +401,7 @@ void begin_finalize() noexcept {
   leave_idle_groups();
   if (finalizes_together) {
     wait_for_all_ranks();
-    static_cast<void>(collectives::caught([] { drop_messages_of_world(); }));
+    static_cast<void>(collectives::caught([] { drop_notices(); }));
   }
   keep_components_loaded();
 }

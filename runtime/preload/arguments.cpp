@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "collectives/job/local_error.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/preload/gpu_memory.hpp"
 
@@ -94,42 +98,51 @@ const Served* served_by(Process& process, MPI_Comm comm) noexcept {
 
 namespace {
 
-/// Memory of the host in the place of buffers that the engine cannot access. It is neither read nor
-/// written for a result, but the engine may begin to copy an input before the ranks agree.
-class Substitutes {
- public:
-  /// Returns the memory to give to the engine, and whether it is the program's.
-  template <class Byte>
-  Byte* of(Byte* buffer, std::size_t bytes) {
-    if (!is_on_gpu(buffer, bytes)) return buffer;
-    return made_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(bytes)).get();
-  }
-  [[nodiscard]] bool are_needed() const { return !made_.empty(); }
+/// True if the call's input or its output is on a GPU. All segments of one call are parts of these.
+bool has_gpu_memory(std::span<const collectives::Segment> segments) {
+  const auto has_input = [](const collectives::Segment& segment) {
+    return segment.input != nullptr && segment.count > 0;
+  };
+  const auto has_output = [](const collectives::Segment& segment) {
+    return segment.output != nullptr && segment.count > 0;
+  };
+  const auto input = std::ranges::find_if(segments, has_input);
+  const auto output = std::ranges::find_if(segments, has_output);
+  return (input != segments.end() && is_on_gpu(input->input)) ||
+         (output != segments.end() && is_on_gpu(output->output));
+}
 
- private:
-  std::vector<std::unique_ptr<std::byte[]>> made_;
+struct Free {
+  void operator()(std::byte* memory) const noexcept { std::free(memory); }
 };
 
 }  // namespace
 
+/// The engine may begin to copy or to sum inputs before the ranks agree: it gets zeros of the
+/// host's. A rank without memory for these, or for the segments, refuses the call on all ranks.
 bool run(const Served& served, const collectives::Operation& operation) {
-  const auto is_bad = [](const collectives::Segment& segment) {
-    const std::size_t bytes = segment.count * size_of(segment.dtype);
-    return is_on_gpu(segment.input, bytes) || is_on_gpu(segment.output, bytes);
-  };
   collectives::Engine& engine = served.group->engine();
-  if (std::ranges::none_of(operation.segments, is_bad)) return engine.run(operation);
-  Substitutes substitutes;
-  std::vector<collectives::Segment> segments(operation.segments.begin(), operation.segments.end());
-  for (collectives::Segment& segment : segments) {
-    const std::size_t bytes = segment.count * size_of(segment.dtype);
-    segment.input = substitutes.of(segment.input, bytes);
-    segment.output = substitutes.of(segment.output, bytes);
-  }
+  const bool has_segments = operation.segments.data() != nullptr;
+  if (!has_segments || !has_gpu_memory(operation.segments)) return engine.run(operation);
   collectives::Operation declined = operation;
-  declined.segments = segments;
   // Ranks whose checks differ carry out nothing. No other rank has this one.
   declined.check = static_cast<std::uint32_t>(served.rank) + 1;
+  std::size_t most = 0;
+  for (const collectives::Segment& segment : operation.segments) {
+    most = std::max(most, segment.count * size_of(segment.dtype));
+  }
+  const std::unique_ptr<std::byte, Free> zeros(
+      static_cast<std::byte*>(std::calloc(std::max<std::size_t>(most, 1), 1)));
+  std::vector<collectives::Segment> segments;
+  static_cast<void>(collectives::caught([&] {
+    if (zeros == nullptr) return;
+    segments.assign(operation.segments.begin(), operation.segments.end());
+    for (collectives::Segment& segment : segments) {
+      if (segment.input != nullptr) segment.input = zeros.get();
+      if (segment.output != nullptr) segment.output = zeros.get();
+    }
+  }));
+  declined.segments = {segments.empty() ? nullptr : segments.data(), operation.segments.size()};
   return engine.run(declined);
 }
 

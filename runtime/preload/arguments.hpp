@@ -78,19 +78,24 @@ int guarded_code(MPI_Comm comm, Body body) {
 /// in a GPU's memory; then nothing was changed. Collective. Errors: see Engine::run().
 bool run(const Served& served, const collectives::Operation& operation);
 
-/// Carries out a call by `own`, see Choice::run().
+/// Carries out a call by `own`, see Choice::run(), or if it cannot, by MPI. Then further calls of
+/// the size are MPI's, too, unless each has to be announced. Collective over the group's ranks.
 template <class Own, class ByMpi>
-int carry_out(Own own, ByMpi by_mpi) {
+int carry_out(const Served& served, collectives::Kind kind, std::size_t bytes, Own own,
+              ByMpi by_mpi) {
+  if (served.left != nullptr && served.left->has(kind, bytes)) return by_mpi();
   bool is_done = false;
   const int code = own(is_done);
-  return is_done || code != MPI_SUCCESS ? code : by_mpi();
+  if (is_done || code != MPI_SUCCESS) return code;
+  if (served.left != nullptr) served.left->add(kind, bytes);
+  return by_mpi();
 }
 /// Carries out a call by `own`, or where that may be chosen by the faster of the two, which return
 /// MPI's code. Collective over `comm`.
 template <class Own, class ByMpi>
 int carry_out(const Served& served, collectives::Kind kind, std::size_t bytes, MPI_Comm comm,
               Own own, ByMpi by_mpi) {
-  if (served.choice == nullptr) return carry_out(own, by_mpi);
+  if (served.choice == nullptr) return carry_out(served, kind, bytes, own, by_mpi);
   return served.choice->run(kind, bytes, comm, own, by_mpi);
 }
 

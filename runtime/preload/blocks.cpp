@@ -73,7 +73,7 @@ int copy_of(const Items& block, const void* buffer, MPI_Comm comm, Copy& copy) {
   const int code = block.read(buffer, comm, copy, data);
   if (code != MPI_SUCCESS || !block.are_plain()) return code;
   copy = std::make_unique_for_overwrite<std::byte[]>(*block.bytes());
-  if (!is_on_gpu(data, *block.bytes())) std::memcpy(copy.get(), data, *block.bytes());
+  if (!is_on_gpu(data)) std::memcpy(copy.get(), data, *block.bytes());
   return MPI_SUCCESS;
 }
 
@@ -301,7 +301,7 @@ int reduce_blocks(const Served& served, const Reduction& taken, const Counts& co
     if (input == MPI_IN_PLACE) {
       const std::size_t bytes = counts.total * size_of(taken.element);
       copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      if (!is_on_gpu(output, bytes)) std::memcpy(copy.get(), output, bytes);
+      if (!is_on_gpu(output)) std::memcpy(copy.get(), output, bytes);
       from = copy.get();
     }
     const std::size_t ranks = counts.of_ranks.size();
@@ -325,8 +325,10 @@ int reduce_blocks(const Served& served, const Reduction& taken, const Counts& co
 template <class Reduce, class ByMpi>
 int carry_out_blocks(const Served& served, const Reduction& taken, std::size_t count, MPI_Comm comm,
                      Reduce reduce, ByMpi by_mpi) {
-  if (taken.has_an_order()) return carry_out(reduce, by_mpi);
   const std::size_t bytes = count * size_of(taken.element);
+  if (taken.has_an_order()) {
+    return carry_out(served, Kind::reduce_scatter, bytes, reduce, by_mpi);
+  }
   return carry_out(served, Kind::reduce_scatter, bytes, comm, reduce, by_mpi);
 }
 

@@ -21,6 +21,24 @@
 
 namespace tutti::preload {
 
+/// The kinds and sizes whose calls the engine has once declined on a communicator, on all ranks
+/// alike.
+class LeftToMpi {
+ public:
+  [[nodiscard]] bool has(collectives::Kind kind, std::size_t bytes) const {
+    return (sizes_[static_cast<std::size_t>(kind)] & bit_of(bytes)) != 0;
+  }
+  void add(collectives::Kind kind, std::size_t bytes) {
+    sizes_[static_cast<std::size_t>(kind)] |= bit_of(bytes);
+  }
+
+ private:
+  static std::uint64_t bit_of(std::size_t bytes) {
+    return std::uint64_t{1} << (static_cast<std::size_t>(std::bit_width(bytes)) % 64);
+  }
+  std::array<std::uint64_t, static_cast<std::size_t>(collectives::Kind::refusal)> sizes_{};
+};
+
 class Choice {
  public:
   /// Carries out a call by `own` or by `by_mpi`; both return MPI's code. `own` sets its argument

@@ -63,7 +63,9 @@ int allreduce(const void* input, void* output, const Elements& all, MPI_Comm com
                               .describe = describe});
     });
   };
-  if (taken->has_an_order()) return carry_out(own, by_mpi);
+  if (taken->has_an_order()) {
+    return carry_out(*served, Kind::allreduce, taken->bytes(), own, by_mpi);
+  }
   return carry_out(*served, Kind::allreduce, taken->bytes(), comm, own, by_mpi);
 }
 
@@ -97,7 +99,9 @@ int reduce(const void* input, void* output, const Elements& all, int root, MPI_C
                               .describe = describe});
     });
   };
-  if (taken->has_an_order()) return carry_out(own, by_mpi);
+  if (taken->has_an_order()) {
+    return carry_out(*served, Kind::reduce, taken->bytes(), own, by_mpi);
+  }
   return carry_out(*served, Kind::reduce, taken->bytes(), comm, own, by_mpi);
 }
 

@@ -3,13 +3,12 @@
 // write.
 #pragma once
 
-#include <cstddef>
-
 namespace tutti::preload {
 
 /// True for memory of a GPU or managed by CUDA, according to the CUDA driver that the program has
-/// loaded. Null is none. `bytes` is what a call has there: a page that a small call has used
-/// without a driver in the process is not looked at again.
-bool is_on_gpu(const void* address, std::size_t bytes) noexcept;
+/// loaded; false for null. Nobody is asked about the program's image, its heap and the stack of its
+/// first thread. For other memory it takes as long as a call of the driver or, as long as there is
+/// none, of the dynamic loader: a part of a microsecond.
+bool is_on_gpu(const void* address) noexcept;
 
 }  // namespace tutti::preload

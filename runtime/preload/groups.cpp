@@ -57,14 +57,14 @@ std::atomic<std::uint64_t>& Groups::changes() noexcept {
   return changes;
 }
 
-Groups::Groups(std::shared_ptr<Group> world, bool may_choose)
-    : world_(std::move(world)), may_choose_(may_choose) {
+Groups::Groups(std::shared_ptr<Group> world, bool may_choose, bool may_leave)
+    : world_(std::move(world)), may_choose_(may_choose), may_leave_(may_leave) {
   check(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &key_, this),
         "MPI_Comm_create_keyval");
   auto served = std::make_unique<Served>();
   served->group = world_;
   served->rank = world_->topology().rank;
-  if (may_choose_) served->choice = std::make_unique<Choice>();
+  prepare(*served);
   int level = MPI_THREAD_MULTIPLE;
   check(PMPI_Query_thread(&level), "MPI_Query_thread");
   if (level != MPI_THREAD_MULTIPLE) tell_ = [this](const std::string& doing) { answer_all(doing); };
@@ -102,22 +102,12 @@ void Groups::end() {
                         [&] { return std::move(named.second); });
   }
   for (Served* served : all_) {
-    if (served->own != MPI_COMM_NULL) served->group.reset();
+    if (served->own == MPI_COMM_NULL) continue;
+    if (served->group != nullptr) mpi::keep_until_end(wrapped(served->own));
+    served->group.reset();
   }
   for (Served* served : all_) served->group.reset();
-  const bool has_messages = world_->topology().num_nodes() > 1;
   world_.reset();
-  if (has_messages) static_cast<void>(collectives::caught([&] { drop_messages(); }));
-}
-
-/// Nobody has received the messages by which the ranks have left their groups. They have arrived
-/// once all ranks are here; MPI_Finalize, which comes next, waits for all ranks, too.
-void Groups::drop_messages() const {
-  check(PMPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
-  mpi::drop_messages_of_world();
-  for (const Served* served : all_) {
-    if (served->own != MPI_COMM_NULL) mpi::drop_messages(wrapped(served->own));
-  }
 }
 
 namespace {
@@ -178,6 +168,11 @@ const Served* Groups::look(MPI_Comm comm, Seen& seen) {
   return seen.served;
 }
 
+void Groups::prepare(Served& served) const {
+  if (may_choose_) served.choice = std::make_unique<Choice>();
+  if (may_leave_) served.left = std::make_unique<LeftToMpi>();
+}
+
 /// Long waits in this group tell the other groups what this rank does.
 void Groups::connect(const Served& served) {
   if (tell_) served.group->engine().waiter().set_other_groups(&tell_);
@@ -224,7 +219,7 @@ std::unique_ptr<Served> Groups::serve(MPI_Comm comm) {
   if (members.empty()) return served;
   served->own = same_ranks(comm);
   check(PMPI_Comm_rank(comm, &served->rank), "MPI_Comm_rank");
-  if (may_choose_) served->choice = std::make_unique<Choice>();
+  prepare(*served);
   make_group(*served, members);
   if (served->group == nullptr) {
     PMPI_Comm_free(&served->own);

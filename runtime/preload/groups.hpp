@@ -34,6 +34,8 @@ struct Served {
   mpi::MpiTransport* messages = nullptr;
   int rank = 0;
   std::unique_ptr<Choice> choice;  ///< null: the library carries out what it can
+  /// Null: each call is announced, so that those who are missing are named.
+  std::unique_ptr<LeftToMpi> left;
 };
 
 /// The note of a thread on a communicator that it has used.
@@ -46,8 +48,9 @@ struct Seen {
 class Groups {
  public:
   /// `world` is MPI_COMM_WORLD's. `may_choose`: the MPI's own collectives may be taken where they
-  /// are faster. Errors: communication.
-  Groups(std::shared_ptr<Group> world, bool may_choose);
+  /// are faster. `may_leave`: calls that the engine has declined once are left to MPI from then on.
+  /// Errors: communication.
+  Groups(std::shared_ptr<Group> world, bool may_choose, bool may_leave);
   Groups(const Groups&) = delete;
   Groups& operator=(const Groups&) = delete;
 
@@ -62,8 +65,7 @@ class Groups {
     return look(comm, seen);
   }
 
-  /// Before MPI_Finalize: groups end, and say what they have to report. Collective, if there are
-  /// several nodes.
+  /// Before MPI_Finalize: groups end, and say what they have to report. Local.
   void end();
 
  private:
@@ -84,12 +86,13 @@ class Groups {
   void make_group(Served& served, const std::vector<int>& members);
   [[nodiscard]] std::vector<int> members_of(MPI_Comm comm) const;
   void count(const Served& served);
+  void prepare(Served& served) const;
   void connect(const Served& served);
-  void drop_messages() const;
   void answer_all(const std::string& doing);
 
   std::shared_ptr<Group> world_;
   bool may_choose_;
+  bool may_leave_;
   int key_ = MPI_KEYVAL_INVALID;
   std::mutex mutex_;
   std::set<Served*> all_;  ///< whose communicators have not been freed

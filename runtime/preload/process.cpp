@@ -92,7 +92,9 @@ void begin() {
     if (world == nullptr) return;
     const bool watched = is_watched(settings);
     const bool may_choose = !watched && settings.tuning != "static";
-    static Process* const made = new Process{{}, Groups(std::move(world), may_choose), watched};
+    const bool may_leave = !watched && !settings.reproducible;
+    static Process* const made =
+        new Process{{}, Groups(std::move(world), may_choose, may_leave), watched};
     the_process.store(made, std::memory_order_release);
   } catch (const Error& error) {
     if (error.reporter()) say(std::string("error: ") + error.what());

@@ -31,7 +31,7 @@ Process* process() noexcept;
 /// After the MPI's own MPI_Init. Collective over MPI_COMM_WORLD. Settings that are wrong end the
 /// job.
 void begin();
-/// Before the MPI's own MPI_Finalize. Collective, if there are several nodes.
+/// Before the MPI's own MPI_Finalize. Local.
 void end();
 
 /// The settings that are not as in a program that was written for the library: no deadline, no

@@ -3,13 +3,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MEMORY_TYPE = 2, HOST = 1, DEVICE = 2, INVALID_VALUE = 1, MOST = 1000 };
+enum { MEMORY_TYPE = 2, UNKNOWN = 0, DEVICE = 2, INVALID_VALUE = 1, MOST = 1000 };
 
 static struct { uintptr_t begin, end; } claimed[MOST];
 static int count;
 
 void claim(const void* memory, size_t bytes);
-int cuPointerGetAttribute(void* data, int attribute, uint64_t pointer);
+int cuPointerGetAttributes(unsigned asked, int* attributes, void** data, uint64_t pointer);
 
 void claim(const void* memory, size_t bytes) {
   if (count == MOST) return;
@@ -17,14 +17,12 @@ void claim(const void* memory, size_t bytes) {
   claimed[count++].end = (uintptr_t)memory + bytes;
 }
 
-/* Of memory that CUDA does not know it has no attributes. */
-int cuPointerGetAttribute(void* data, int attribute, uint64_t pointer) {
+int cuPointerGetAttributes(unsigned asked, int* attributes, void** data, uint64_t pointer) {
+  if (asked != 1 || attributes[0] != MEMORY_TYPE) return INVALID_VALUE;
+  *(unsigned*)data[0] = UNKNOWN;
   for (int i = 0; i < count; ++i) {
-    if (attribute != MEMORY_TYPE || pointer < claimed[i].begin || pointer >= claimed[i].end) {
-      continue;
-    }
-    *(unsigned*)data = DEVICE;
-    return 0;
+    const int is_inside = pointer >= claimed[i].begin && pointer < claimed[i].end;
+    if (is_inside) *(unsigned*)data[0] = DEVICE;
   }
-  return INVALID_VALUE;
+  return 0;
 }

@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { MOST = 6000 };
+enum { MOST = 6000, KINDS = 12, MOST_RANKS = 16 };
 
 static int rank, ranks, wrong, cases, by_mpi;
 
@@ -38,14 +39,36 @@ int PMPI_Allgather(const void* in, int n, MPI_Datatype of, void* out, int m, MPI
   by_mpi += comm == MPI_COMM_WORLD;
   return NEXT(PMPI_Allgather)(in, n, of, out, m, to, comm);
 }
+int PMPI_Allgatherv(const void* in, int n, MPI_Datatype of, void* out, const int* counts,
+                    const int* places, MPI_Datatype to, MPI_Comm comm) {
+  by_mpi += comm == MPI_COMM_WORLD;
+  return NEXT(PMPI_Allgatherv)(in, n, of, out, counts, places, to, comm);
+}
+int PMPI_Scatter(const void* in, int n, MPI_Datatype of, void* out, int m, MPI_Datatype to,
+                 int root, MPI_Comm comm) {
+  by_mpi += comm == MPI_COMM_WORLD;
+  return NEXT(PMPI_Scatter)(in, n, of, out, m, to, root, comm);
+}
+int PMPI_Alltoall(const void* in, int n, MPI_Datatype of, void* out, int m, MPI_Datatype to,
+                  MPI_Comm comm) {
+  by_mpi += comm == MPI_COMM_WORLD;
+  return NEXT(PMPI_Alltoall)(in, n, of, out, m, to, comm);
+}
+int PMPI_Reduce_scatter(const void* in, void* out, const int* counts, MPI_Datatype type, MPI_Op op,
+                        MPI_Comm comm) {
+  by_mpi += comm == MPI_COMM_WORLD;
+  return NEXT(PMPI_Reduce_scatter)(in, out, counts, type, op, comm);
+}
 int PMPI_Reduce_scatter_block(const void* in, void* out, int n, MPI_Datatype type, MPI_Op op,
                               MPI_Comm comm) {
   by_mpi += comm == MPI_COMM_WORLD;
   return NEXT(PMPI_Reduce_scatter_block)(in, out, n, type, op, comm);
 }
 
+/* Pages of their own, as a GPU's memory has. */
 static float* memory(int is_on_gpu, size_t count) {
-  float* data = calloc(count, sizeof(float));
+  float* data =
+      mmap(NULL, count * sizeof(float), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   void (*claim)(const void*, size_t) = (void (*)(const void*, size_t))dlsym(RTLD_DEFAULT, "claim");
   if (is_on_gpu && claim != NULL) claim(data, count * sizeof(float));
   return data;
@@ -59,7 +82,8 @@ static void one(int call, int count, int has_gpu) {
   float* out = memory(has_gpu, (size_t)count * (size_t)ranks);
   const float all = (float)(ranks * (ranks + 1) / 2);
   float expected = all;
-  int first = 0, length = count;
+  int first = 0, length = count, counts[MOST_RANKS], places[MOST_RANKS];
+  for (int i = 0; i < ranks; ++i) counts[i] = count, places[i] = i * count;
   for (int i = 0; i < count * ranks; ++i) in[i] = (float)(rank + 1);
   switch (call) {
     case 0:
@@ -91,9 +115,28 @@ static void one(int call, int count, int has_gpu) {
       first = count * root;
       expected = (float)(root + 1);
       break;
-    default:
+    case 6:
       memcpy(out, in, sizeof(float) * (size_t)count * (size_t)ranks);
       MPI_Reduce_scatter_block(MPI_IN_PLACE, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      break;
+    case 7:
+      MPI_Reduce_scatter(in, out, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      break;
+    case 8:
+      MPI_Allgatherv(in, count, MPI_FLOAT, out, counts, places, MPI_FLOAT, MPI_COMM_WORLD);
+      expected = 1;
+      break;
+    case 9:
+      MPI_Scatter(in, count, MPI_FLOAT, out, count, MPI_FLOAT, root, MPI_COMM_WORLD);
+      expected = (float)(root + 1);
+      break;
+    case 10:
+      MPI_Alltoall(in, count, MPI_FLOAT, out, count, MPI_FLOAT, MPI_COMM_WORLD);
+      expected = 1;
+      break;
+    default: /* no bits of a sum depend on who is faster, so that this may be chosen */
+      MPI_Allreduce(in, out, count, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+      expected = (float)ranks;
   }
   ++cases;
   for (int i = first; i < first + length; ++i) wrong += out[i] != expected;
@@ -105,11 +148,12 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  MPI_Barrier(MPI_COMM_WORLD);
   /* As CUDA's runtime does, which a program may use after its first collectives. */
-  if (gpus > 0) dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  for (int call = 0; call < KINDS; ++call) one(call, 2, 0);
+  wrong += by_mpi;
+  dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   for (int size = 0; size < 4; ++size) {
-    for (int call = 0; call < 7; ++call) one(call, sizes[size], rank < gpus);
+    for (int call = 0; call < 2 * KINDS; ++call) one(call / 2, sizes[size], rank < gpus);
   }
   const int own = by_mpi;
   int total[2] = {wrong, 0};

@@ -105,17 +105,19 @@ class Results(unittest.TestCase):
 
     def test_communicators_that_come_and_go_leave_nothing_behind(self):
         by_mpi = {"TUTTI_RANKS_PER_NODE": "1", "TUTTI_ALGORITHMS": "exchange=mpi"}
-        for ranks, loops, variables in ((2, 3000, {}), (3, 3000, {"TUTTI_RANKS_PER_NODE": "1"}),
-                                        (2, 1500, by_mpi)):
-            status, output, errors = run([PROGRAMS / "preload_churn",
-                                          str(loops // 10 if IS_PART else loops)], ranks,
+        # Of three ranks of MPICH's on two cores each loop takes a hundred times as long.
+        three = (2, 30000) if IS_PART else (3, 3000)
+        for ranks, loops, variables in ((2, 30000, {}), (*three, {"TUTTI_RANKS_PER_NODE": "1"}),
+                                        (2, 10000, by_mpi)):
+            status, output, errors = run([PROGRAMS / "preload_churn", str(loops)], ranks,
                                          **variables)
             self.assertEqual((status, errors), (0, ""))
             grown = re.fullmatch(r"\d+ loops, 0 wrong, grown by (-?\d+) KiB, (-?\d+) descriptors, "
                                  r"(-?\d+) mappings, (-?\d+) files\n", output)
             self.assertIsNotNone(grown, output)
             kib, descriptors, mappings, files = (int(number) for number in grown.groups())
-            self.assertLess(kib, 500)
+            # What is taken once, also late: of MPICH's ranks 25 bytes a loop, none after 150,000.
+            self.assertLess(kib, max(500, loops // 20))
             self.assertEqual((descriptors, mappings, files), (0, 0, 0))
 
     def test_a_communicator_is_small(self):
@@ -164,12 +166,13 @@ class Results(unittest.TestCase):
 
     def test_memory_of_a_gpu_on_any_rank_is_left_to_mpi_on_all(self):
         for gpus in (0, 1, 3):
-            for variables in ({}, {"TUTTI_RANKS_PER_NODE": "2"}):
+            for variables in ({}, {"TUTTI_RANKS_PER_NODE": "2"}, {"TUTTI_RANKS_PER_NODE": "1"},
+                              {"TUTTI_TIMEOUT": "60"}, {"TUTTI_REPRODUCIBLE": "1"}):
                 with self.subTest(gpus=gpus, **variables):
                     status, output, errors = run([PROGRAMS / "preload_gpu", gpus], 3,
                                                  LD_LIBRARY_PATH=DRIVER, **variables)
-                    by_mpi = 28 if gpus > 0 else 0
-                    self.assertEqual(output, f"28 cases, {by_mpi} by MPI, 0 wrong\n", errors)
+                    by_mpi = 96 if gpus > 0 else 0  # 12 before there is a driver are not
+                    self.assertEqual(output, f"108 cases, {by_mpi} by MPI, 0 wrong\n", errors)
                     self.assertEqual(status, 0, errors)
 
     def test_a_job_on_several_nodes_ends_without_a_word(self):
