@@ -14,7 +14,9 @@ namespace {
 // Limit for another thread or rank to raise its failure.
 constexpr auto kLongestRaise = std::chrono::seconds(1);
 constexpr auto kLookForText = std::chrono::microseconds(50);
-constexpr int kMostObserved = 3;  // missing ranks whose doings a message has room for
+// The ranks and characters after which a message has no room for what other missing ranks do.
+constexpr int kMostObserved = 3;
+constexpr std::size_t kObserved = 500;
 
 /// True if each node sends its notices to all other nodes. The limit is the number of nodes up to
 /// which they agree with all others in one round. Beyond it, the end of a job must not cost each
@@ -235,7 +237,7 @@ std::string Failure::observations(const std::vector<int>& missing,
     const std::string known = is_here ? observer_->describe(local) : told(rank);
     if (known.empty()) continue;
     text += "; rank " + std::to_string(rank) + " " + known;
-    if (++observed == kMostObserved) break;
+    if (++observed == kMostObserved || text.size() > kObserved) break;
   }
   return text;
 }

@@ -244,7 +244,8 @@ struct Peer {
   [[nodiscard]] std::uint64_t offset_of_control() const {
     return static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(block) - arena);
   }
-  /// Returns the rank's long waits in all groups of the arena.
+  /// Returns the rank's long waits in all groups of the arena, which begins with a
+  /// WideControlBlock.
   [[nodiscard]] LongWaits& long_waits() const { return first_of(arena).wide().long_waits; }
 
   /// Returns a rank of the group that the arena was made for, whose block is at the arena's

@@ -5,6 +5,8 @@
 #include <ctime>
 #include <sched.h>
 
+#include "collectives/job/local_error.hpp"
+
 namespace tutti::collectives {
 
 namespace {
@@ -246,15 +248,17 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
 
 /// Shows what this rank waits in to those that wait for it in calls of other groups.
 void Waiter::show(std::optional<LongWaits::Shown>& shown, Clock::duration waited) const {
-  if (failure_.call() == nullptr) return;
-  const std::string name = failure_.call_name();
-  const Peer& self = memory_.self();
-  if (!shown) {
-    shown.emplace(self.long_waits(), self.offset_of_control(), name, Clock::now() - waited);
-  }
-  if (other_groups_ != nullptr) {
-    (*other_groups_)("waits in " + name + " for " + in_seconds(waited));
-  }
+  if (failure_.call() == nullptr || (shown && other_groups_ == nullptr)) return;
+  static_cast<void>(caught([&] {  // without memory for the words they are not shown
+    const std::string name = failure_.call_name();
+    const Peer& self = memory_.self();
+    if (!shown) {
+      shown.emplace(self.long_waits(), self.offset_of_control(), name, Clock::now() - waited);
+    }
+    if (other_groups_ != nullptr) {
+      (*other_groups_)("waits in " + name + " for " + in_seconds(waited));
+    }
+  }));
 }
 
 void Waiter::answer_elsewhere(const std::string& doing) {

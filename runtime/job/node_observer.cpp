@@ -141,7 +141,8 @@ bool NodeObserver::is_gone(int local_rank) const {
 
 std::string NodeObserver::describe(int local_rank) const {
   const pid_t process = processes_[static_cast<std::size_t>(local_rank)];
-  std::string text = process == 0 ? "" : state_to_string(state_of(process));
+  const char state = process == 0 ? '?' : state_of(process);
+  std::string text = state_to_string(state);
   const RecordBook& calls = memory_.peers[static_cast<std::size_t>(local_rank)].control().calls;
   char words[RecordBook::kWords];
   const std::size_t length = calls.describe(calls.newest(), words);
@@ -151,7 +152,9 @@ std::string NodeObserver::describe(int local_rank) const {
   }
   const collectives::Peer& peer = memory_.peers[static_cast<std::size_t>(local_rank)];
   std::string now = message_of(peer);
-  if (now.empty()) now = peer.long_waits().in_other_groups(peer.offset_of_control());
+  if (now.empty() && !has_ended(state)) {
+    now = peer.long_waits().in_other_groups(peer.offset_of_control());
+  }
   if (now.empty() && peer.control().makes_group.load(std::memory_order_relaxed) != 0) {
     now = "makes a store or communicator";
   }

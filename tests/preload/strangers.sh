@@ -114,12 +114,10 @@ use_openmpi() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-# UCX would write to the standard output of what it leaves behind in the end: notices that this rank
-# makes no more calls.
 use_mpich() {
   name=MPICH compilers=.mpich
   export PRELOAD_LIBRARY=$root/build/runtime/libtutti_mpi_mpich.so
-  export MPIRUN=mpirun.mpich UCX_LOG_LEVEL=error
+  export MPIRUN=mpirun.mpich
   mkdir -p -- "$home/mpich"  # with the library by the name that mpi4py looks for
   ln -sf -- "$(ldconfig -p | sed -n 's/.*libmpich.so.12 .*=> //p' | head -n 1)" \
     "$home/mpich/libmpi.so.12"
