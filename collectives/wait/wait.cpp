@@ -102,8 +102,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   inquiry_.begin();
   bool warned = !log_.writes(LogLevel::warning);
   auto look_at = Clock::duration(kLookAfter);
-  std::optional<LongWaits::Shown> shown;
-  auto show_at = show_after_;
+  ShownWait shown{.next = show_after_, .words = {}};
   auto progress_at = Clock::duration(kProgressAfter);
   if (spares_progress()) progress_at = Sleepers::kLongest;
   auto interrupted_at = Clock::duration(kInterruptedEvery);
@@ -132,10 +131,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
       failure_.check_processes(missing);
       look_at = polled + kLookEvery;
     }
-    if (polled >= show_at) {
-      show(shown, polled);
-      show_at = polled + kLookEvery;
-    }
+    if (polled >= shown.next) show(shown, polled);
     if (polled >= interrupted_at) {
       if (interrupted()) interrupt();
       interrupted_at = polled + kInterruptedEvery;
@@ -247,13 +243,14 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
 }
 
 /// Shows what this rank waits in to those that wait for it in calls of other groups.
-void Waiter::show(std::optional<LongWaits::Shown>& shown, Clock::duration waited) const {
-  if (failure_.call() == nullptr || (shown && other_groups_ == nullptr)) return;
+void Waiter::show(ShownWait& shown, Clock::duration waited) const {
+  shown.next = waited + kLookEvery;
+  if (failure_.call() == nullptr || (shown.words && other_groups_ == nullptr)) return;
   static_cast<void>(caught([&] {  // without memory for the words they are not shown
     const std::string name = failure_.call_name();
     const Peer& self = memory_.self();
-    if (!shown) {
-      shown.emplace(self.long_waits(), self.offset_of_control(), name, Clock::now() - waited);
+    if (!shown.words) {
+      shown.words.emplace(self.long_waits(), self.offset_of_control(), name, Clock::now() - waited);
     }
     if (other_groups_ != nullptr) {
       (*other_groups_)("waits in " + name + " for " + in_seconds(waited));

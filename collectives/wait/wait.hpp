@@ -160,6 +160,12 @@ class Waiter {
   static constexpr auto kNoticesEvery = std::chrono::microseconds(100);
   static constexpr int kPatientPolls = 4;
 
+  /// What other groups see of a wait, and when that is brought up to date.
+  struct ShownWait {
+    Clock::duration next;
+    std::optional<LongWaits::Shown> words;
+  };
+
   void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing,
             Clock::duration progress_every);
   void pause(Clock::duration waited, FunctionRef<bool()> ready,
@@ -185,7 +191,7 @@ class Waiter {
   }
   void read_notices(std::optional<Clock::duration> waited = {});
   void warn(FunctionRef<std::vector<int>()> missing, Clock::duration waited) const;
-  void show(std::optional<LongWaits::Shown>& shown, Clock::duration waited) const;
+  void show(ShownWait& shown, Clock::duration waited) const;
   [[nodiscard]] bool terminating() const {
     return stop_ != nullptr && stop_->load(std::memory_order_relaxed) == Stop::terminating;
   }
