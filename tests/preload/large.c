@@ -15,6 +15,8 @@ int main(void) {
 
 #else
 
+#include "verdict.h"
+
 typedef long long Item;
 
 /* Any count, where MPI does not read it. */
@@ -27,19 +29,8 @@ static const MPI_Count most_in_place = 100;
 static const MPI_Count most_in_place = (MPI_Count)1 << 40;
 #endif
 
-static int rank, ranks, cases, wrong, seed;
+static int seed;
 static MPI_Datatype sparse; /* an item, and a gap of the same size */
-
-static void verdict(const char* name, int is_right) {
-  int all = 0;
-  MPI_Request request;
-  MPI_Iallreduce(&is_right, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD, &request);
-  MPI_Wait(&request, MPI_STATUS_IGNORE);
-  ++cases;
-  if (all) return;
-  ++wrong;
-  if (rank == 0) printf("wrong: %s\n", name);
-}
 
 /* Random; what one rank has for another. */
 static Item item(int from, int to, MPI_Count i) {
