@@ -292,20 +292,26 @@ struct Counts {
   }
 };
 
+/// The program's memory: what a rank gives, or MPI_IN_PLACE, and where its result goes.
+struct InAndOut {
+  const void* in;
+  void* out;
+};
+
 /// A reduce_scatter whose blocks are `counts`.
 int reduce_blocks(const Served& served, const Reduction& taken, const Counts& counts,
-                  const void* input, void* output, MPI_Comm comm, bool& is_done) {
+                  const InAndOut& memory, MPI_Comm comm, bool& is_done) {
   return guarded(comm, [&] {
     Copy copy;
-    const std::byte* from = as_bytes(input);
-    if (input == MPI_IN_PLACE) {
+    const std::byte* from = as_bytes(memory.in);
+    if (memory.in == MPI_IN_PLACE) {
       const std::size_t bytes = counts.total * size_of(taken.element);
       copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      if (!is_on_gpu(output)) std::memcpy(copy.get(), output, bytes);
+      if (!is_on_gpu(memory.out)) std::memcpy(copy.get(), memory.out, bytes);
       from = copy.get();
     }
     const std::size_t ranks = counts.of_ranks.size();
-    BlockSegments segments(served.rank, from, as_bytes(output), taken.element, ranks);
+    BlockSegments segments(served.rank, from, as_bytes(memory.out), taken.element, ranks);
     for (std::size_t to = 0; to < ranks; ++to) {
       segments.add(kEveryRank, static_cast<int>(to), counts.of_ranks[to]);
     }
@@ -351,7 +357,7 @@ int reduce_scatter(const void* input, const TargetOfMany& to, MPI_Op op, MPI_Com
   }
   if (counts.total == 0) return left();
   const auto reduce = [&](bool& is_done) {
-    return reduce_blocks(*served, *taken, counts, input, to.buffer, comm, is_done);
+    return reduce_blocks(*served, *taken, counts, {input, to.buffer}, comm, is_done);
   };
   return carry_out_blocks(*served, *taken, counts.total, comm, reduce, by_mpi);
 }
@@ -370,7 +376,7 @@ int reduce_scatter_block(const void* input, const Target& to, MPI_Op op, MPI_Com
   Counts counts;
   for (int rank = 0; rank < served->group->topology().size; ++rank) counts.add(taken->count);
   const auto reduce = [&](bool& is_done) {
-    return reduce_blocks(*served, *taken, counts, input, to.buffer, comm, is_done);
+    return reduce_blocks(*served, *taken, counts, {input, to.buffer}, comm, is_done);
   };
   return carry_out_blocks(*served, *taken, counts.total, comm, reduce, by_mpi);
 }
