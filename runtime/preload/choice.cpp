@@ -17,6 +17,7 @@ void Choice::decide(Size& size, MPI_Comm comm) {
   }
   const int code = PMPI_Allreduce(MPI_IN_PLACE, medians.data(), static_cast<int>(medians.size()),
                                   MPI_DOUBLE, MPI_SUM, comm);
+  size.is_decided = true;
   size.is_mpis = code == MPI_SUCCESS && medians[1] < kClearly * medians[0];
 }
 

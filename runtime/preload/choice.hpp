@@ -2,11 +2,11 @@
 // Which is faster for a communicator's calls of one kind and size: the library or the MPI.
 //
 // The first calls of each size go one way, and then as many the other: in turn, a call would begin
-// as the other way's had left the ranks. Only the later half of them counts: the library still
-// tries its paths in the others, and the MPI's are cold. Then ranks add up their median times, and
-// the way that is faster carries out all later calls. What a rank does follows from the number of
-// such calls that the engine or MPI has carried out and from that sum, which are equal on all
-// ranks.
+// as the other way's had left the ranks. Only the last of them count: the library still tries its
+// paths in the others, and the MPI's are cold, which is much of the time of a small call. Then
+// ranks add up their median times, and the way that is faster carries out all later calls. What a
+// rank does follows from the number of such calls that the engine or MPI has carried out and from
+// that sum, which are equal on all ranks.
 #pragma once
 
 #include <array>
@@ -52,12 +52,13 @@ class Choice {
     const auto by_own = [&] {
       const int code = own(is_done);
       if (is_done || code != MPI_SUCCESS) return code;
-      size = {.calls = kCalls, .is_mpis = true};
+      size = {.is_decided = true, .is_mpis = true};
       return by_mpi();
     };
-    if (size.calls >= kCalls) return size.is_mpis ? by_mpi() : by_own();
+    if (size.is_decided) return size.is_mpis ? by_mpi() : by_own();
     using Clock = std::chrono::steady_clock;
-    const bool is_mpis_turn = size.calls >= kTurn;
+    const std::uint32_t turn = bytes < kSmall ? kTurnOfSmall : kTurn;
+    const bool is_mpis_turn = size.calls >= turn;
     const auto begun = Clock::now();
     const int code = is_mpis_turn ? by_mpi() : by_own();
     const std::chrono::duration<float, std::micro> spent = Clock::now() - begun;
@@ -65,19 +66,21 @@ class Choice {
     // refused calls again: if these counted, ranks would take other ways in later calls.
     if (is_mpis_turn ? code != MPI_SUCCESS : !is_done) return code;
     size.microseconds[is_mpis_turn ? 1 : 0][size.calls % kKept] = spent.count();
-    if (++size.calls == kCalls) decide(size, comm);
+    if (++size.calls == 2 * turn) decide(size, comm);
     return code;
   }
 
  private:
-  static constexpr std::uint32_t kKept = 8;           ///< times, in the place of earlier ones
-  static constexpr std::uint32_t kTurn = 2 * kKept;   ///< calls of a way
-  static constexpr std::uint32_t kCalls = 2 * kTurn;  ///< of both
-  static constexpr std::size_t kSizes = 32;           ///< powers of two; a call has up to 2 GiB
+  static constexpr std::uint32_t kKept = 8;          ///< times, in the place of earlier ones
+  static constexpr std::uint32_t kTurn = 2 * kKept;  ///< calls of a way
+  static constexpr std::size_t kSmall = 16 << 10;    ///< bytes, a power of two
+  static constexpr std::uint32_t kTurnOfSmall = 64;
+  static constexpr std::size_t kSizes = 32;  ///< powers of two; a call has up to 2 GiB
   static constexpr std::size_t kKinds = static_cast<std::size_t>(collectives::Kind::refusal);
 
   struct Size {
     std::uint32_t calls = 0;
+    bool is_decided = false;
     bool is_mpis = false;
     std::array<std::array<float, kKept>, 2> microseconds{};  ///< own, MPI's
   };

@@ -320,7 +320,7 @@ static void beside_small_counts(void) {
   const int is_large = rank % 2;
   Item value = item(rank, 0, 0), sum = 0, part = 0;
   int right = 1;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 150; ++i) {
     Item given = rank == 0 ? i : -1;
     if (is_large) {
       MPI_Allreduce_c(&value, &sum, 1, MPI_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);

@@ -236,7 +236,7 @@ static void blocks_that_pairs_know(void) {
 // Long enough for the ranks to have chosen, and to be in step after it.
 static void many_calls_of_a_kind(void) {
   int right = 1;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 150; ++i) {
     int value = rank + i, sum = 0, from = rank == i % ranks ? i : -1, least = 0;
     MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Bcast(&from, 1, MPI_INT, i % ranks, MPI_COMM_WORLD);
