@@ -34,11 +34,15 @@ LongWaits::Shown::Shown(LongWaits& waits, std::uint64_t group, std::string_view 
     if (state_of(state) != kFree || !place.state.compare_exchange_strong(state, state + kWritten)) {
       continue;
     }
-    std::array<std::uint64_t, kWords> copied{};
-    std::memcpy(copied.data(), words.data(), std::min(words.size(), kLongest));
+    // What follows the end of the words is that of earlier ones.
+    const std::size_t bytes = std::min(words.size(), kLongest);
+    const std::size_t used = std::min(bytes / sizeof(std::uint64_t) + 1, kWords);
+    std::array<std::uint64_t, kWords> copied;
+    copied[used - 1] = 0;
+    std::memcpy(copied.data(), words.data(), bytes);
     place.group.store(group, kRelease);
     place.since.store(in_ns(since), kRelease);
-    for (std::size_t i = 0; i < kWords; ++i) place.words[i].store(copied[i], kRelease);
+    for (std::size_t i = 0; i < used; ++i) place.words[i].store(copied[i], kRelease);
     place.state.store(state + kShown, kRelease);
     state_ = &place.state;
     return;
@@ -66,6 +70,13 @@ std::string LongWaits::in_other_groups(std::uint64_t group) const {
             significant(seconds, 3) + " s";
   }
   return text;
+}
+
+bool LongWaits::shows(std::uint64_t group) const {
+  return std::ranges::any_of(places_, [&](const Place& place) {
+    const std::uint64_t state = place.state.load(std::memory_order_acquire);
+    return state_of(state) == kShown && place.group.load(kRelaxed) == group;
+  });
 }
 
 }  // namespace tutti::collectives

@@ -20,7 +20,8 @@ class LongWaits {
   using Clock = std::chrono::steady_clock;
 
   /// Shows a wait during its lifetime. Only the rank itself makes one. `group` is the offset of the
-  /// rank's control block for the group. Words beyond kLongest are cut off.
+  /// rank's control block for the group, or a number of the same wait on other ranks, which is no
+  /// multiple of the size of a line. Words beyond kLongest are cut off.
   class Shown {
    public:
     Shown(LongWaits& waits, std::uint64_t group, std::string_view words,
@@ -36,6 +37,9 @@ class LongWaits {
   /// Returns the waits in other groups than this one, such as "waits in MPI_Barrier on grid rows
   /// (call 3) for 12 s"; empty if there are none. Callable from any rank of the node, at any time.
   [[nodiscard]] std::string in_other_groups(std::uint64_t group) const;
+
+  /// True if a wait with this `group` is shown. Callable from any rank of the node, at any time.
+  [[nodiscard]] bool shows(std::uint64_t group) const;
 
   static constexpr std::size_t kPlaces = 4;
   static constexpr std::size_t kLongest = 384;

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostCalls = 20;
+constexpr std::size_t kMostCalls = 30;
 constexpr std::size_t kMostShown = 5;
 
 /// The distribution of a number over ranks.

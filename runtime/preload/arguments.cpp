@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -92,7 +93,7 @@ const Served* served_by(Process& process, MPI_Comm comm) noexcept {
   try {
     return process.groups.find(comm);
   } catch (const std::exception& error) {
-    end_job(error, "the group of " + name_of(comm));
+    end_job(error, "the first call on " + name_of(comm));
   }
 }
 
@@ -112,6 +113,12 @@ bool has_gpu_memory(std::span<const collectives::Segment> segments) {
          (output != segments.end() && is_on_gpu(output->output));
 }
 
+bool run_alone(const Served& served, const collectives::Operation& operation) {
+  std::unique_lock<std::mutex> call;
+  if (served.calls != nullptr) call = std::unique_lock(*served.calls);
+  return served.group->engine().run(operation);
+}
+
 struct Free {
   void operator()(std::byte* memory) const noexcept { std::free(memory); }
 };
@@ -121,9 +128,8 @@ struct Free {
 /// The engine may begin to copy or to sum inputs before the ranks agree: it gets zeros of the
 /// host's. A rank without memory for these, or for the segments, refuses the call on all ranks.
 bool run(const Served& served, const collectives::Operation& operation) {
-  collectives::Engine& engine = served.group->engine();
   const bool has_segments = operation.segments.data() != nullptr;
-  if (!has_segments || !has_gpu_memory(operation.segments)) return engine.run(operation);
+  if (!has_segments || !has_gpu_memory(operation.segments)) return run_alone(served, operation);
   collectives::Operation declined = operation;
   // Ranks whose checks differ carry out nothing. No other rank has this one.
   declined.check = static_cast<std::uint32_t>(served.rank) + 1;
@@ -143,7 +149,7 @@ bool run(const Served& served, const collectives::Operation& operation) {
     }
   }));
   declined.segments = {segments.empty() ? nullptr : segments.data(), operation.segments.size()};
-  return engine.run(declined);
+  return run_alone(served, declined);
 }
 
 int carry_out_by_mpi(const char* name, MPI_Comm comm, std::uint64_t digest,
@@ -153,14 +159,13 @@ int carry_out_by_mpi(const char* name, MPI_Comm comm, std::uint64_t digest,
   const bool is_watched = running != nullptr && running->is_watched;
   const Served* served = is_watched ? served_by(*running, comm) : nullptr;
   if (served == nullptr) return by_mpi();
-  collectives::Engine& engine = served->group->engine();
-  const collectives::CountedCall counted(engine.statistics(), name);
+  const collectives::CountedCall counted(served->group->engine().statistics(), name);
   const std::string same_name = without_language(name);
   const int code = guarded(comm, [&] {
-    engine.run({.kind = collectives::Kind::barrier,
-                .digest = Digest().add(std::string_view(same_name)).add(digest).value(),
-                .segments = {},
-                .describe = describe});
+    run_alone(*served, {.kind = collectives::Kind::barrier,
+                        .digest = Digest().add(std::string_view(same_name)).add(digest).value(),
+                        .segments = {},
+                        .describe = describe});
   });
   return code == MPI_SUCCESS ? by_mpi() : code;
 }

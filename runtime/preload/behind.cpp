@@ -6,6 +6,7 @@
 #include "runtime/preload/fortran.hpp"
 #include "runtime/preload/functions.hpp"
 #include "runtime/preload/large.hpp"
+#include "runtime/preload/messages.hpp"
 #include "runtime/preload/process.hpp"
 
 namespace tutti::preload {
@@ -81,6 +82,7 @@ Behind make() {
   };
   add_blocks(all);
   add_watched(all);
+  add_messages(all);
   add_large(all);
   add_fortran(all);
   return behind;

@@ -6,6 +6,7 @@
 #include "runtime/preload/arguments.hpp"
 #include "runtime/preload/blocks.hpp"
 #include "runtime/preload/collectives.hpp"
+#include "runtime/preload/messages.hpp"
 #include "runtime/preload/process.hpp"
 
 #ifndef OMPI_MAJOR_VERSION
@@ -103,6 +104,24 @@ void add_watched(Functions& all) {
 #undef TUTTI_ROW
 }
 
+void add_messages_of_fortran(Functions& all) {
+  const bool is_shown = has_deadline();
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                                         \
+  {                                                                                               \
+    using Function = void parameters;                                                             \
+    static auto* const own = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, "pmpi_" #name "_")); \
+    all.name##_f = own;                                                                           \
+    if (is_shown) {                                                                               \
+      all.name##_f = [] parameters {                                                              \
+        const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                                       \
+        own arguments;                                                                            \
+      };                                                                                          \
+    }                                                                                             \
+  }
+  TUTTI_MESSAGES_FORTRAN(TUTTI_ROW)
+#undef TUTTI_ROW
+}
+
 }  // namespace
 
 void add_fortran(Functions& all) {
@@ -141,6 +160,7 @@ void add_fortran(Functions& all) {
   };
   add_blocks(all);
   add_watched(all);
+  add_messages_of_fortran(all);
 }
 
 }  // namespace tutti::preload

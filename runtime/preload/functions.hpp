@@ -35,6 +35,58 @@
     (const void* input, void* output, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
     (input, output, count, type, op, comm))
 
+/// The functions that make communicators of all ranks of one, which MPI carries out like those.
+#define TUTTI_MAKERS(X)                                                                        \
+  X(Comm_dup, (MPI_Comm comm, MPI_Comm * made), (comm, made))                                  \
+  X(Comm_create, (MPI_Comm comm, MPI_Group ranks, MPI_Comm * made), (comm, ranks, made))       \
+  X(Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm* made), (comm, color, key, made)) \
+  X(Comm_split_type, (MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* made),        \
+    (comm, type, key, info, made))                                                             \
+  X(Cart_create,                                                                               \
+    (MPI_Comm comm, int dimensions, const int* sizes, const int* periods, int reorder,         \
+     MPI_Comm* made),                                                                          \
+    (comm, dimensions, sizes, periods, reorder, made))
+
+/// The functions that wait for a message of another rank, as X(name, parameters, arguments, what
+/// the wait is for). MPI carries them out.
+#define TUTTI_MESSAGES_OF(X, suffix, Count)                                                      \
+  X(Send##suffix,                                                                                \
+    (const void* buffer, Count count, MPI_Datatype type, int dest, int tag, MPI_Comm comm),      \
+    (buffer, count, type, dest, tag, comm), .dest = &dest, .tag = &tag, .comm = comm)            \
+  X(Ssend##suffix,                                                                               \
+    (const void* buffer, Count count, MPI_Datatype type, int dest, int tag, MPI_Comm comm),      \
+    (buffer, count, type, dest, tag, comm), .dest = &dest, .tag = &tag, .comm = comm)            \
+  X(Recv##suffix,                                                                                \
+    (void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,           \
+     MPI_Status* status),                                                                        \
+    (buffer, count, type, source, tag, comm, status), .source = &source, .tag = &tag,            \
+    .comm = comm)                                                                                \
+  X(Sendrecv##suffix,                                                                            \
+    (const void* given, Count given_count, MPI_Datatype given_type, int dest, int given_tag,     \
+     void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,           \
+     MPI_Status* status),                                                                        \
+    (given, given_count, given_type, dest, given_tag, buffer, count, type, source, tag, comm,    \
+     status),                                                                                    \
+    .dest = &dest, .source = &source, .tag = &tag, .comm = comm)                                 \
+  X(Sendrecv_replace##suffix,                                                                    \
+    (void* buffer, Count count, MPI_Datatype type, int dest, int given_tag, int source, int tag, \
+     MPI_Comm comm, MPI_Status* status),                                                         \
+    (buffer, count, type, dest, given_tag, source, tag, comm, status), .dest = &dest,            \
+    .source = &source, .tag = &tag, .comm = comm)
+#define TUTTI_WAITS(X)                                                                            \
+  X(Probe, (int source, int tag, MPI_Comm comm, MPI_Status* status), (source, tag, comm, status), \
+    .source = &source, .tag = &tag, .comm = comm)                                                 \
+  X(Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status),       \
+    (source, tag, comm, message, status), .source = &source, .tag = &tag, .comm = comm)           \
+  X(Wait, (MPI_Request * request, MPI_Status * status), (request, status))                        \
+  X(Waitall, (int count, MPI_Request* requests, MPI_Status* statuses),                            \
+    (count, requests, statuses), .requests = &count)                                              \
+  X(Waitany, (int count, MPI_Request* requests, int* index, MPI_Status* status),                  \
+    (count, requests, index, status), .requests = &count)                                         \
+  X(Waitsome,                                                                                     \
+    (int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses),       \
+    (count, requests, completed, indices, statuses), .requests = &count)
+
 /// The functions that the library may carry out.
 #define TUTTI_TAKEN_OF(X, suffix, Count)                                                         \
   X(Bcast##suffix, (void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm),      \
@@ -80,19 +132,28 @@
 #if MPI_VERSION < 4
 #define TUTTI_WATCHED_LARGE(X)
 #define TUTTI_PRELOADED_LARGE(X)
+#define TUTTI_MESSAGES_LARGE(X)
 #else
 #define TUTTI_WATCHED_LARGE(X)                    \
   TUTTI_ALLGATHERV_OF(X, _c, MPI_Count, MPI_Aint) \
   TUTTI_WATCHED_OF(X, _c, MPI_Count, MPI_Aint)
 #define TUTTI_PRELOADED_LARGE(X) TUTTI_TAKEN_OF(X, _c, MPI_Count)
+#define TUTTI_MESSAGES_LARGE(X) TUTTI_MESSAGES_OF(X, _c, MPI_Count)
 #endif
-#define TUTTI_WATCHED_C(X) TUTTI_WATCHED_OF(X, , int, int)
+#define TUTTI_WATCHED_C(X)        \
+  TUTTI_WATCHED_OF(X, , int, int) \
+  TUTTI_MAKERS(X)
+#define TUTTI_MESSAGES_C(X)   \
+  TUTTI_MESSAGES_OF(X, , int) \
+  TUTTI_WAITS(X)
 
 /// All functions of C.
 #define TUTTI_PRELOADED_C(X)                                             \
   TUTTI_WATCHED_LARGE(X)                                                 \
   TUTTI_PRELOADED_LARGE(X)                                               \
+  TUTTI_MESSAGES_LARGE(X)                                                \
   TUTTI_WATCHED_C(X)                                                     \
+  TUTTI_MESSAGES_C(X)                                                    \
   X(Init, (int* argc, char*** argv), (argc, argv))                       \
   X(Init_thread, (int* argc, char*** argv, int required, int* provided), \
     (argc, argv, required, provided))                                    \
@@ -105,35 +166,102 @@
 /// MPI's call PMPI_*; those of other MPIs call MPI_*, which is taken already.
 #ifndef OMPI_MAJOR_VERSION
 #define TUTTI_WATCHED_FORTRAN(X)
+#define TUTTI_MESSAGES_FORTRAN(X)
 #define TUTTI_PRELOADED_FORTRAN(X)
 #else
-#define TUTTI_WATCHED_FORTRAN(X)                                                                \
-  X(gatherv, GATHERV,                                                                           \
-    (void* input, MPI_Fint* given, MPI_Fint* given_type, void* output, MPI_Fint* counts,        \
-     MPI_Fint* places, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error),        \
-    (input, given, given_type, output, counts, places, type, root, comm, error))                \
-  X(scatterv, SCATTERV,                                                                         \
-    (void* input, MPI_Fint* counts, MPI_Fint* places, MPI_Fint* given_type, void* output,       \
-     MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error),         \
-    (input, counts, places, given_type, output, count, type, root, comm, error))                \
-  X(alltoallv, ALLTOALLV,                                                                       \
-    (void* input, MPI_Fint* given, MPI_Fint* given_places, MPI_Fint* given_type, void* output,  \
-     MPI_Fint* counts, MPI_Fint* places, MPI_Fint* type, MPI_Fint* comm, MPI_Fint* error),      \
-    (input, given, given_places, given_type, output, counts, places, type, comm, error))        \
-  X(alltoallw, ALLTOALLW,                                                                       \
-    (void* input, MPI_Fint* given, MPI_Fint* given_places, MPI_Fint* given_types, void* output, \
-     MPI_Fint* counts, MPI_Fint* places, MPI_Fint* types, MPI_Fint* comm, MPI_Fint* error),     \
-    (input, given, given_places, given_types, output, counts, places, types, comm, error))      \
-  X(scan, SCAN,                                                                                 \
-    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,  \
-     MPI_Fint* error),                                                                          \
-    (input, output, count, type, op, comm, error))                                              \
-  X(exscan, EXSCAN,                                                                             \
-    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,  \
-     MPI_Fint* error),                                                                          \
-    (input, output, count, type, op, comm, error))
+#define TUTTI_WATCHED_FORTRAN(X)                                                                   \
+  X(gatherv, GATHERV,                                                                              \
+    (void* input, MPI_Fint* given, MPI_Fint* given_type, void* output, MPI_Fint* counts,           \
+     MPI_Fint* places, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error),           \
+    (input, given, given_type, output, counts, places, type, root, comm, error))                   \
+  X(scatterv, SCATTERV,                                                                            \
+    (void* input, MPI_Fint* counts, MPI_Fint* places, MPI_Fint* given_type, void* output,          \
+     MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error),            \
+    (input, counts, places, given_type, output, count, type, root, comm, error))                   \
+  X(alltoallv, ALLTOALLV,                                                                          \
+    (void* input, MPI_Fint* given, MPI_Fint* given_places, MPI_Fint* given_type, void* output,     \
+     MPI_Fint* counts, MPI_Fint* places, MPI_Fint* type, MPI_Fint* comm, MPI_Fint* error),         \
+    (input, given, given_places, given_type, output, counts, places, type, comm, error))           \
+  X(alltoallw, ALLTOALLW,                                                                          \
+    (void* input, MPI_Fint* given, MPI_Fint* given_places, MPI_Fint* given_types, void* output,    \
+     MPI_Fint* counts, MPI_Fint* places, MPI_Fint* types, MPI_Fint* comm, MPI_Fint* error),        \
+    (input, given, given_places, given_types, output, counts, places, types, comm, error))         \
+  X(scan, SCAN,                                                                                    \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,     \
+     MPI_Fint* error),                                                                             \
+    (input, output, count, type, op, comm, error))                                                 \
+  X(exscan, EXSCAN,                                                                                \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,     \
+     MPI_Fint* error),                                                                             \
+    (input, output, count, type, op, comm, error))                                                 \
+  X(comm_dup, COMM_DUP, (MPI_Fint * comm, MPI_Fint * made, MPI_Fint * error), (comm, made, error)) \
+  X(comm_create, COMM_CREATE,                                                                      \
+    (MPI_Fint * comm, MPI_Fint * ranks, MPI_Fint * made, MPI_Fint * error),                        \
+    (comm, ranks, made, error))                                                                    \
+  X(comm_split, COMM_SPLIT,                                                                        \
+    (MPI_Fint * comm, MPI_Fint * color, MPI_Fint * key, MPI_Fint * made, MPI_Fint * error),        \
+    (comm, color, key, made, error))                                                               \
+  X(comm_split_type, COMM_SPLIT_TYPE,                                                              \
+    (MPI_Fint * comm, MPI_Fint * type, MPI_Fint * key, MPI_Fint * info, MPI_Fint * made,           \
+     MPI_Fint * error),                                                                            \
+    (comm, type, key, info, made, error))                                                          \
+  X(cart_create, CART_CREATE,                                                                      \
+    (MPI_Fint * comm, MPI_Fint * dimensions, MPI_Fint * sizes, void* periods, void* reorder,       \
+     MPI_Fint* made, MPI_Fint* error),                                                             \
+    (comm, dimensions, sizes, periods, reorder, made, error))
+#define TUTTI_MESSAGES_FORTRAN(X)                                                                  \
+  X(send, SEND,                                                                                    \
+    (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* dest, MPI_Fint* tag, MPI_Fint* comm, \
+     MPI_Fint* error),                                                                             \
+    (buffer, count, type, dest, tag, comm, error), .dest = dest, .tag = tag,                       \
+    .comm = PMPI_Comm_f2c(*comm))                                                                  \
+  X(ssend, SSEND,                                                                                  \
+    (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* dest, MPI_Fint* tag, MPI_Fint* comm, \
+     MPI_Fint* error),                                                                             \
+    (buffer, count, type, dest, tag, comm, error), .dest = dest, .tag = tag,                       \
+    .comm = PMPI_Comm_f2c(*comm))                                                                  \
+  X(recv, RECV,                                                                                    \
+    (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* source, MPI_Fint* tag,               \
+     MPI_Fint* comm, MPI_Fint* status, MPI_Fint* error),                                           \
+    (buffer, count, type, source, tag, comm, status, error), .source = source, .tag = tag,         \
+    .comm = PMPI_Comm_f2c(*comm))                                                                  \
+  X(sendrecv, SENDRECV,                                                                            \
+    (void* given, MPI_Fint* given_count, MPI_Fint* given_type, MPI_Fint* dest,                     \
+     MPI_Fint* given_tag, void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* source,         \
+     MPI_Fint* tag, MPI_Fint* comm, MPI_Fint* status, MPI_Fint* error),                            \
+    (given, given_count, given_type, dest, given_tag, buffer, count, type, source, tag, comm,      \
+     status, error),                                                                               \
+    .dest = dest, .source = source, .tag = tag, .comm = PMPI_Comm_f2c(*comm))                      \
+  X(sendrecv_replace, SENDRECV_REPLACE,                                                            \
+    (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* dest, MPI_Fint* given_tag,           \
+     MPI_Fint* source, MPI_Fint* tag, MPI_Fint* comm, MPI_Fint* status, MPI_Fint* error),          \
+    (buffer, count, type, dest, given_tag, source, tag, comm, status, error), .dest = dest,        \
+    .source = source, .tag = tag, .comm = PMPI_Comm_f2c(*comm))                                    \
+  X(probe, PROBE,                                                                                  \
+    (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * status, MPI_Fint * error),     \
+    (source, tag, comm, status, error), .source = source, .tag = tag,                              \
+    .comm = PMPI_Comm_f2c(*comm))                                                                  \
+  X(mprobe, MPROBE,                                                                                \
+    (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * message, MPI_Fint * status,    \
+     MPI_Fint * error),                                                                            \
+    (source, tag, comm, message, status, error), .source = source, .tag = tag,                     \
+    .comm = PMPI_Comm_f2c(*comm))                                                                  \
+  X(wait, WAIT, (MPI_Fint * request, MPI_Fint * status, MPI_Fint * error),                         \
+    (request, status, error))                                                                      \
+  X(waitall, WAITALL,                                                                              \
+    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * statuses, MPI_Fint * error),                \
+    (count, requests, statuses, error), .requests = count)                                         \
+  X(waitany, WAITANY,                                                                              \
+    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * index, MPI_Fint * status,                   \
+     MPI_Fint * error),                                                                            \
+    (count, requests, index, status, error), .requests = count)                                    \
+  X(waitsome, WAITSOME,                                                                            \
+    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * completed, MPI_Fint * indices,              \
+     MPI_Fint * statuses, MPI_Fint * error),                                                       \
+    (count, requests, completed, indices, statuses, error), .requests = count)
 #define TUTTI_PRELOADED_FORTRAN(X)                                                              \
   TUTTI_WATCHED_FORTRAN(X)                                                                      \
+  TUTTI_MESSAGES_FORTRAN(X)                                                                     \
   X(init, INIT, (MPI_Fint * error), (error))                                                    \
   X(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint * provided, MPI_Fint * error),     \
     (required, provided, error))                                                                \
@@ -186,10 +314,10 @@ namespace tutti::preload {
 /// A function for each row of the lists: the library's, or where that cannot be loaded the MPI's.
 struct Functions {
   // NOLINTBEGIN(readability-identifier-naming): MPI's names
-#define TUTTI_ROW(name, parameters, arguments) int(*name) parameters = nullptr;
+#define TUTTI_ROW(name, parameters, arguments, ...) int(*name) parameters = nullptr;
   TUTTI_PRELOADED_C(TUTTI_ROW)
 #undef TUTTI_ROW
-#define TUTTI_ROW(name, NAME, parameters, arguments) void(*name##_f) parameters = nullptr;
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...) void(*name##_f) parameters = nullptr;
   TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
   // NOLINTEND(readability-identifier-naming)

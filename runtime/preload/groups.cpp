@@ -2,16 +2,21 @@
 #include "runtime/preload/groups.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "tutti/error.hpp"
 
 #include "collectives/job/leak.hpp"
 #include "collectives/job/local_error.hpp"
+#include "collectives/wait/failure.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/mpi/kept_comms.hpp"
 #include "runtime/mpi/library.hpp"
 #include "runtime/mpi/transport.hpp"
+#include "runtime/preload/arguments.hpp"
 
 namespace tutti::preload {
 
@@ -67,7 +72,7 @@ Groups::Groups(std::shared_ptr<Group> world, bool may_choose, bool may_leave)
   prepare(*served);
   int level = MPI_THREAD_MULTIPLE;
   check(PMPI_Query_thread(&level), "MPI_Query_thread");
-  if (level != MPI_THREAD_MULTIPLE) tell_ = [this](const std::string& doing) { answer_all(doing); };
+  has_threads_ = level == MPI_THREAD_MULTIPLE;
   connect(*served);
   check(PMPI_Comm_set_attr(MPI_COMM_WORLD, key_, served.get()), "MPI_Comm_set_attr");
   all_.insert(served.release());
@@ -173,18 +178,28 @@ void Groups::prepare(Served& served) const {
   if (may_leave_) served.left = std::make_unique<LeftToMpi>();
 }
 
-/// Long waits in this group tell the other groups what this rank does.
-void Groups::connect(const Served& served) {
-  if (tell_) served.group->engine().waiter().set_other_groups(&tell_);
+/// Long waits in this group tell the other groups what this rank does. Where no call has a
+/// deadline, no answer is read.
+void Groups::connect(Served& served) {
+  const bool has_deadline = world_->settings().timeout.count() != 0;
+  if (!has_deadline || world_->topology().num_nodes() == 1) return;
+  if (has_threads_) served.calls = std::make_unique<std::mutex>();
+  served.tell = [this, &served](const std::string& doing) { answer_others(&served, doing); };
+  served.group->engine().waiter().set_other_groups(&served.tell);
 }
 
-/// Ranks of other nodes that wait for this one on other communicators learn what it does. An error
-/// of these communicators shows in their own next call.
-void Groups::answer_all(const std::string& doing) {
+/// Ranks of other nodes that wait for this one on other communicators than the one that it waits in
+/// learn what it does. An error of these communicators shows in their own next call.
+void Groups::answer_others(const Served* waiting, const std::string& doing) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   for (const Served* served : all_) {
-    if (served->group == nullptr) continue;
+    if (served == waiting || served->group == nullptr) continue;
+    std::unique_lock<std::mutex> between_calls;
+    if (served->calls != nullptr) {
+      between_calls = std::unique_lock(*served->calls, std::try_to_lock);
+      if (!between_calls.owns_lock()) continue;  // another thread answers there
+    }
     static_cast<void>(
         collectives::caught([&] { served->group->engine().waiter().answer_elsewhere(doing); }));
   }
@@ -217,6 +232,7 @@ std::unique_ptr<Served> Groups::serve(MPI_Comm comm) {
   auto served = std::make_unique<Served>();
   const std::vector<int> members = members_of(comm);
   if (members.empty()) return served;
+  await_first_call(comm, members);
   served->own = same_ranks(comm);
   check(PMPI_Comm_rank(comm, &served->rank), "MPI_Comm_rank");
   prepare(*served);
@@ -227,6 +243,99 @@ std::unique_ptr<Served> Groups::serve(MPI_Comm comm) {
     connect(*served);
   }
   return served;
+}
+
+namespace {
+
+/// The first call on a communicator, which is equal on its ranks if they have named it alike.
+std::uint64_t number_of_first_call(const std::string& name, const std::vector<int>& members) {
+  Digest digest;
+  digest.add(std::string_view(name));
+  for (const int member : members) digest.add(static_cast<std::uint64_t>(member));
+  return digest.value() | 1;  // no place of a control block, and not that of messages
+}
+
+/// Returns who is missing in the first call, and what those of this node do instead: "rank 2, which
+/// did not arrive; rank 2 waits in ...". Of other nodes it is not known which of the ranks are.
+std::string missing_in(std::uint64_t first_call, const collectives::Engine& engine,
+                       const std::vector<int>& members) {
+  constexpr std::size_t kMostSaid = 500;
+  const collectives::Topology& topology = engine.topology();
+  std::vector<int> missing;
+  std::vector<int> elsewhere;
+  std::string doing;
+  for (const int rank : members) {
+    const int local = topology.local_rank_of(rank);
+    if (local < 0) elsewhere.push_back(rank);
+    if (local < 0 || rank == topology.rank) continue;
+    const collectives::LongWaits& waits =
+        engine.memory().peers[static_cast<std::size_t>(local)].long_waits();
+    if (waits.shows(first_call)) continue;
+    missing.push_back(rank);
+    const std::string now = waits.in_other_groups(first_call);
+    if (now.empty() || doing.size() > kMostSaid) continue;
+    doing += "; rank " + std::to_string(rank) + " " + now;
+  }
+  if (!missing.empty()) return names_of(topology, missing) + ", which did not arrive" + doing;
+  return (elsewhere.size() > 1 ? "some of " : "") + names_of(topology, elsewhere) +
+         ", which did not arrive";
+}
+
+/// Polls MPI until the request has completed. Returns false after the deadline, of which a
+/// suspended job spends one second at most. Calls `look` twice a second.
+template <class Look>
+bool completes(MPI_Request& request, std::chrono::steady_clock::duration deadline, Look look) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kYield = std::chrono::milliseconds(1);
+  constexpr auto kNap = std::chrono::microseconds(200);
+  constexpr auto kLookEvery = std::chrono::milliseconds(500);
+  Clock::duration waited{0};
+  Clock::duration look_at = kLookEvery;
+  for (auto last = Clock::now();;) {
+    int is_done = 0;
+    check(PMPI_Test(&request, &is_done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (is_done != 0) return true;
+    const auto now = Clock::now();
+    waited += std::min<Clock::duration>(now - last, std::chrono::seconds(1));
+    last = now;
+    if (waited >= deadline) return false;
+    if (waited >= look_at) {
+      look(waited);
+      look_at = waited + kLookEvery;
+    }
+    if (waited < kYield) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+}
+
+}  // namespace
+
+/// Before MPI's own calls that make a group, which have no deadline: waits until all ranks have
+/// come. A job in which they do not ends: the ranks could not agree later that there is no group.
+void Groups::await_first_call(MPI_Comm comm, const std::vector<int>& members) {
+  using Duration = std::chrono::steady_clock::duration;
+  const auto deadline = std::chrono::duration_cast<Duration>(world_->settings().timeout);
+  if (deadline == Duration::zero()) return;
+  const collectives::Engine& engine = world_->engine();
+  const std::string call = "the first call on " + name_of(comm);
+  const std::uint64_t number = number_of_first_call(call, members);
+  const collectives::LongWaits::Shown shown(engine.memory().self().long_waits(), number, call,
+                                            std::chrono::steady_clock::now());
+  MPI_Request all = MPI_REQUEST_NULL;
+  check(PMPI_Ibarrier(comm, &all), "MPI_Ibarrier");
+  const auto look = [&](Duration waited) {
+    answer_others(nullptr, "waits in " + call + " for " + collectives::in_seconds(waited));
+  };
+  if (completes(all, deadline, look)) return;
+  const collectives::Topology& topology = engine.topology();
+  const Error error(ErrorCode::timeout, name_of(topology, topology.rank) + " waited " +
+                                            collectives::in_seconds(deadline) + " for " +
+                                            missing_in(number, engine, members) +
+                                            "; see what they are doing, or raise TUTTI_TIMEOUT");
+  end_job(error, call);  // others whose time is up, too, still see that this rank has come
 }
 
 /// Makes a group like runtime/job/subgroup.cpp, but its ranks agree by MPI in their own

@@ -36,6 +36,11 @@ struct Served {
   std::unique_ptr<Choice> choice;  ///< null: the library carries out what it can
   /// Null: each call is announced, so that those who are missing are named.
   std::unique_ptr<LeftToMpi> left;
+  /// Held during a call of the group, where other threads of this rank may answer ranks of other
+  /// nodes meanwhile; else null.
+  std::unique_ptr<std::mutex> calls;
+  /// What a long wait in this group calls, see Waiter::set_other_groups(); else empty.
+  std::function<void(const std::string&)> tell;
 };
 
 /// The note of a thread on a communicator that it has used.
@@ -83,21 +88,21 @@ class Groups {
 
   const Served* look(MPI_Comm comm, Seen& seen);
   std::unique_ptr<Served> serve(MPI_Comm comm);
+  void await_first_call(MPI_Comm comm, const std::vector<int>& members);
   void make_group(Served& served, const std::vector<int>& members);
   [[nodiscard]] std::vector<int> members_of(MPI_Comm comm) const;
   void count(const Served& served);
   void prepare(Served& served) const;
-  void connect(const Served& served);
-  void answer_all(const std::string& doing);
+  void connect(Served& served);
+  void answer_others(const Served* waiting, const std::string& doing);
 
   std::shared_ptr<Group> world_;
   bool may_choose_;
   bool may_leave_;
   int key_ = MPI_KEYVAL_INVALID;
   std::mutex mutex_;
-  std::set<Served*> all_;  ///< whose communicators have not been freed
-  /// What long waits call, if only one thread at a time may be in MPI.
-  std::function<void(const std::string&)> tell_;
+  std::set<Served*> all_;     ///< whose communicators have not been freed
+  bool has_threads_ = false;  ///< several may be in MPI at once
   /// The cost of calls on communicators other than MPI_COMM_WORLD, by the communicator's name, if
   /// reports ask for it.
   std::map<std::string, collectives::CallTotals> costs_;

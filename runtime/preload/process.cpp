@@ -64,11 +64,13 @@ bool returns_errors(MPI_Comm comm) {
 
 Process* process() noexcept { return the_process.load(std::memory_order_acquire); }
 
+bool has_deadline() { return is_asked_for("TUTTI_TIMEOUT"); }
+
 Settings settings_of_preload() {
   Settings settings = Settings::from_environment();
-  if (!is_asked_for("TUTTI_TIMEOUT")) settings.timeout = std::chrono::duration<double>(0);
+  if (!has_deadline()) settings.timeout = std::chrono::duration<double>(0);
   if (!is_asked_for("TUTTI_THREADS")) settings.threads = 1;
-  if (!is_asked_for("TUTTI_LOG") && !is_asked_for("TUTTI_TIMEOUT")) settings.log = LogLevel::quiet;
+  if (!is_asked_for("TUTTI_LOG") && !has_deadline()) settings.log = LogLevel::quiet;
   return settings;
 }
 
@@ -93,8 +95,10 @@ void begin() {
     const bool watched = is_watched(settings);
     const bool may_choose = !watched && settings.tuning != "static";
     const bool may_leave = !watched && !settings.reproducible;
+    collectives::LongWaits* const waits =
+        settings.timeout.count() == 0 ? nullptr : &world->engine().memory().self().long_waits();
     static Process* const made =
-        new Process{{}, Groups(std::move(world), may_choose, may_leave), watched};
+        new Process{{}, Groups(std::move(world), may_choose, may_leave), watched, waits};
     the_process.store(made, std::memory_order_release);
   } catch (const Error& error) {
     if (error.reporter()) say(std::string("error: ") + error.what());
@@ -111,9 +115,11 @@ void end() {
 }
 
 void end_job(const std::exception& error, const std::string& what) noexcept {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  const int code = exit_code(own == nullptr ? ErrorCode::communication : own->code());
   say("error: " + what + ": " + error.what());
-  PMPI_Abort(MPI_COMM_WORLD, exit_code(ErrorCode::communication));
-  std::_Exit(exit_code(ErrorCode::communication));
+  PMPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
 }
 
 namespace {

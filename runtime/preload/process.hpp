@@ -20,7 +20,9 @@ namespace tutti::preload {
 struct Process {
   Datatypes datatypes;
   Groups groups;
-  bool is_watched;                           ///< a deadline or a report is asked for
+  bool is_watched;  ///< a deadline or a report is asked for
+  /// Where this rank shows what it waits in outside of this library; null without a deadline.
+  collectives::LongWaits* waits;
   std::atomic<std::size_t> last_failure{0};  ///< a hash of the text that was printed last
 };
 
@@ -34,6 +36,8 @@ void begin();
 /// Before the MPI's own MPI_Finalize. Local.
 void end();
 
+/// True if TUTTI_TIMEOUT asks for a deadline. Its value may still be wrong, or 0.
+bool has_deadline();
 /// The settings that are not as in a program that was written for the library: no deadline, no
 /// helper threads and no warnings unless the variables ask for them.
 Settings settings_of_preload();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last rank goes wrong: fault NAME [return]. With "return" each rank prints the first error
-// that it gets, and the job goes on.
+// The last rank goes wrong: fault NAME [return | threads]. With "return" each rank prints the first
+// error that it gets, and the job goes on. With "threads" all threads may call MPI.
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static int rank, is_last, value = 1, results[2];
-static MPI_Comm rows, columns;
+static MPI_Comm rows, columns, fresh;
 
 static int sum(int count) { return MPI_Allreduce(&value, results, count, MPI_INT, MPI_SUM, rows); }
 
@@ -55,6 +55,10 @@ static int differ(const char* fault) {
     usleep(500000); /* the others are the first whose time is up */
     return MPI_Barrier(columns);
   }
+  if (strcmp(fault, "first") == 0) {
+    return is_last ? MPI_Recv(&value, 1, MPI_INT, 0, 7, rows, MPI_STATUS_IGNORE)
+                   : MPI_Barrier(fresh);
+  }
   if (strcmp(fault, "uncommitted") == 0) return bcast_of_pairs();
   if (strcmp(fault, "gathered") == 0) { /* which MPI carries out */
     return is_last ? MPI_Scan(&value, results, 1, MPI_INT, MPI_SUM, rows)
@@ -82,7 +86,7 @@ static void fail_as_told(const char* fault) {
 /* After many calls in which ranks differ, all of them still take the same way. */
 static void go_on(void) {
   int wrong = 0;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 150; ++i) {
     int given = rank == 0 ? i : -1;
     wrong += MPI_Barrier(rows) != MPI_SUCCESS;
     wrong += MPI_Bcast(&given, 1, MPI_INT, 0, rows) != MPI_SUCCESS || given != i;
@@ -93,9 +97,10 @@ static void go_on(void) {
 
 int main(int argc, char** argv) {
   const char* fault = argc > 1 ? argv[1] : "";
-  const int returns = argc > 2;
-  int ranks, code = MPI_SUCCESS;
-  MPI_Init(&argc, &argv);
+  const int returns = argc > 2 && strcmp(argv[2], "return") == 0;
+  const int threads = argc > 2 && strcmp(argv[2], "threads") == 0;
+  int ranks, level, code = MPI_SUCCESS;
+  MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   is_last = rank == ranks - 1;
@@ -103,6 +108,8 @@ int main(int argc, char** argv) {
   MPI_Comm_set_name(rows, "grid rows");
   MPI_Comm_dup(rows, &columns);
   MPI_Comm_set_name(columns, "grid columns");
+  MPI_Comm_dup(rows, &fresh);
+  MPI_Comm_set_name(fresh, "fresh rows");
   if (returns) MPI_Comm_set_errhandler(rows, MPI_ERRORS_RETURN);
   MPI_Barrier(rows);
   MPI_Barrier(columns);
@@ -119,6 +126,7 @@ int main(int argc, char** argv) {
     fflush(stdout);
   }
   if (returns && (strcmp(fault, "calls") == 0 || is_alone(fault))) go_on();
+  MPI_Comm_free(&fresh);
   MPI_Comm_free(&columns);
   MPI_Comm_free(&rows);
   MPI_Finalize();

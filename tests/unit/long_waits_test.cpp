@@ -42,6 +42,18 @@ TEST_CASE("long waits are shown to ranks that wait in other groups, while they l
   CHECK(waits->in_other_groups(0).empty());
 }
 
+TEST_CASE("a wait has a number, and none of an earlier one's words") {
+  const auto waits = std::make_unique<LongWaits>();
+  { const LongWaits::Shown earlier(*waits, 64, std::string(100, 'x'), Clock::now()); }
+  for (const std::string words : {"", "seven..", "eight...", "nine....."}) {
+    const LongWaits::Shown shown(*waits, 3, words, Clock::now());
+    CHECK(waits->in_other_groups(64).starts_with("waits in " + words + " for "));
+    CHECK(waits->shows(3));
+    CHECK_FALSE(waits->shows(64));
+  }
+  CHECK_FALSE(waits->shows(3));
+}
+
 TEST_CASE("words that are too long are cut off, and waits beyond the places are not shown") {
   const auto waits = std::make_unique<LongWaits>();
   const std::string words(LongWaits::kLongest + 1, 'x');

@@ -24,6 +24,8 @@ using AnyHandle = void*;
 #define MPI_Comm AnyHandle
 #define MPI_Datatype AnyHandle
 #define MPI_Op AnyHandle
+#define MPI_Group AnyHandle
+#define MPI_Info AnyHandle
 #include "runtime/preload/functions.hpp"
 
 namespace tutti::preload {
@@ -147,10 +149,11 @@ void find(Function*& function, const char* name) {
 /// The MPI's own, whichever it is: arguments are passed on as they came.
 const Functions* functions_of_mpi() {
   static constinit Functions functions{};
-#define TUTTI_ROW(name, parameters, arguments) find(functions.name, "PMPI_" #name);
+#define TUTTI_ROW(name, parameters, arguments, ...) find(functions.name, "PMPI_" #name);
   TUTTI_PRELOADED_C(TUTTI_ROW)
 #undef TUTTI_ROW
-#define TUTTI_ROW(name, NAME, parameters, arguments) find(functions.name##_f, "pmpi_" #name "_");
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...) \
+  find(functions.name##_f, "pmpi_" #name "_");
   TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
   return &functions;
@@ -178,12 +181,12 @@ const Functions& functions() {
 // NOLINTBEGIN(readability-identifier-naming, readability-function-size, clang-diagnostic-*)
 #define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
 #define TUTTI_ALIAS(name) __attribute__((visibility("default"), alias(name)))
-#define TUTTI_ROW(name, parameters, arguments)                            \
+#define TUTTI_ROW(name, parameters, arguments, ...)                       \
   TUTTI_EXPORT int tutti_preload_##name parameters __asm__("MPI_" #name); \
   int tutti_preload_##name parameters { return tutti::preload::functions().name arguments; }
 TUTTI_PRELOADED_C(TUTTI_ROW)
 #undef TUTTI_ROW
-#define TUTTI_ROW(name, NAME, parameters, arguments)                                             \
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                                        \
   TUTTI_EXPORT void mpi_##name##_ parameters { tutti::preload::functions().name##_f arguments; } \
   extern "C" void mpi_##name parameters TUTTI_ALIAS("mpi_" #name "_");                           \
   extern "C" void mpi_##name##__ parameters TUTTI_ALIAS("mpi_" #name "_");                       \

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of MPI that wait for a message of another rank. MPI carries them out. Where there
+// is a deadline, a rank shows in memory which of them it is in, so that those who miss it in a
+// collective can say so.
+#pragma once
+
+#include <mpi.h>
+#include <optional>
+
+#include "collectives/wait/long_waits.hpp"
+#include "runtime/preload/functions.hpp"
+
+namespace tutti::preload {
+
+/// What such a call waits for, from its arguments; null where it has no such argument.
+struct Awaited {
+  const int* dest = nullptr;
+  const int* source = nullptr;
+  const int* tag = nullptr;
+  MPI_Comm comm = MPI_COMM_NULL;
+  const int* requests = nullptr;  ///< how many
+};
+
+/// Shows a call during its lifetime, if somebody may ask. Local.
+class ShownCall {
+ public:
+  ShownCall(const char* function, const Awaited& awaited);
+
+ private:
+  std::optional<collectives::LongWaits::Shown> shown_;
+};
+
+/// Fills in these functions of C: the MPI's own, if no deadline is asked for.
+void add_messages(Functions& functions);
+
+}  // namespace tutti::preload
