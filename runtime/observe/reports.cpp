@@ -46,7 +46,9 @@ void Reports::write_metrics() noexcept {
 
 void Reports::write_trace() {
   const collectives::SpanLog& spans = *engine_.statistics().spans();
-  observe::append_trace(targets_.trace, observe::trace_events(engine_, targets_.trace_origin_ns));
+  const std::string name = targets_.name ? targets_.name() : "";
+  observe::append_trace(targets_.trace,
+                        observe::trace_events(engine_, name, targets_.trace_origin_ns));
   if (spans.dropped() == 0) return;
   engine_.log().warn("TUTTI_TRACE: " + targets_.trace + " has this rank's first " +
                      std::to_string(spans.spans().size()) + " stretches of time; " +

@@ -21,6 +21,8 @@ struct ReportTargets {
   std::string trace;    ///< file of this host
   /// The beginning of the trace by this host's CLOCK_MONOTONIC, in nanoseconds.
   std::int64_t trace_origin_ns = 0;
+  /// Returns the group's name in the program, for the trace, when the group ends. May be empty.
+  std::function<std::string()> name;
 };
 
 /// Reports an engine's calls. Local. Never throws; what cannot be written causes a warning.
@@ -36,7 +38,8 @@ class Reports {
     return {.summary = {},
             .metrics = {},
             .trace = targets_.trace,
-            .trace_origin_ns = targets_.trace_origin_ns};
+            .trace_origin_ns = targets_.trace_origin_ns,
+            .name = {}};
   }
 
   /// Ends the group's reports, and writes them.

@@ -202,7 +202,8 @@ std::vector<Span> in_order(std::span<const Span> spans) {
 
 }  // namespace
 
-std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns) {
+std::string trace_events(collectives::Engine& engine, const std::string& group,
+                         std::int64_t origin_ns) {
   const collectives::Topology& topology = engine.topology();
   const std::string host = topology.names->host_of(topology.rank);
   const int rank = topology.job_rank();
@@ -210,7 +211,7 @@ std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns) {
   const std::string name = "rank " + std::to_string(rank) + ", host " + host;
   writer.metadata("process_name", R"("name":)" + json_text(name));
   writer.metadata("process_sort_index", R"("sort_index":)" + std::to_string(rank));
-  const std::string calls = "calls" + of_group(topology);
+  const std::string calls = "calls" + (group.empty() ? "" : " on " + group) + of_group(topology);
   writer.metadata("thread_name", R"("name":)" + json_text(calls));
   const collectives::SpanLog& log = *engine.statistics().spans();
   for (const Span& span : in_order(log.spans())) writer.span(span);

@@ -21,14 +21,15 @@
 namespace tutti::observe {
 
 /// Returns events as JSON objects, one per line, with commas between them. Times begin at
-/// `origin_ns` of CLOCK_MONOTONIC.
+/// `origin_ns` of CLOCK_MONOTONIC. `group` is the group's name in the program, and may be empty.
 ///
 ///   process  rank + 1 (some viewers take 0 for the idle process), named "rank 3, host a"
 ///   slice    a call, such as "push of key 3", with its bytes; inside it, its activities in
 ///   sequence async    an asynchronous call of one key, from the program's call to its completion;
 ///   and a step
 ///            of such calls, with a counter of the hidden share
-std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns);
+std::string trace_events(collectives::Engine& engine, const std::string& group,
+                         std::int64_t origin_ns);
 
 /// Creates a trace without events, in the way of base/output.hpp. Errors: io.
 void create_trace(const std::string& path, std::uint64_t job);

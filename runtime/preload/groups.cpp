@@ -350,6 +350,7 @@ void Groups::make_group(Served& served, const std::vector<int>& members) {
   const auto failed = collectives::caught([&] {
     constexpr bool kHasConsumers = false;
     parts = world_->parts_for(members, number, kHasConsumers);
+    parts->reports.name = [&served] { return given_name(served.comm); };
     auto messages =
         std::make_unique<mpi::MpiTransport>(wrapped(served.own), parts->topology.num_nodes());
     messages->let_callers_progress();

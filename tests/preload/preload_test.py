@@ -328,6 +328,8 @@ class Reports(Reported):
                     self.assertRegex(name, rf"^rank {rank}, host \S+$")
                 self.assertGreater(len(calls), 150)  # so many communicators have several ranks
                 self.check_lines(calls, ranks)
+                named = [of_ranks for (_, line), of_ranks in calls.items() if "on twins" in line]
+                self.assertEqual([sorted(of_ranks) for of_ranks in named], [list(range(ranks))])
                 counted = [self.calls_counted(rank) for rank in range(ranks)]
                 for rank in range(ranks):
                     self.check_counts(calls, counted[rank], rank)
@@ -344,7 +346,8 @@ class Reports(Reported):
                 self.assertEqual((line, sorted(of_ranks)), ("calls", list(range(ranks))))
             else:
                 members = [int(rank) for rank in re.findall(r"\d+", line)]
-                self.assertRegex(line, r"^calls of the group of ranks \d+.* of the job$")
+                self.assertRegex(line, r"^calls( on twins)? of the group of ranks \d+.* of the "
+                                       "job$")
                 self.assertEqual(sorted(of_ranks), sorted(members))
             for same in zip(*of_ranks.values(), strict=True):
                 self.assertEqual(len({name for name, _, _ in same}), 1)

@@ -403,7 +403,7 @@ TEST_CASE("a trace has a group's calls under the rank of the job, on a line of t
     collectives::Engine& engine = group.group()->engine();
     engine.keep_spans(100);
     group.barrier();
-    const std::string text = observe::trace_events(engine, 0);
+    const std::string text = observe::trace_events(engine, "", 0);
     const std::string process = R"("pid":)" + std::to_string(world.rank() + 1) + ",";
     const std::string thread = R"("tid":)" + std::to_string(1'000'001 + world.rank()) + ",";
     const char* const name = world.rank() == 1
