@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "collectives/text/numbers.hpp"
 
@@ -28,8 +29,8 @@ std::int64_t in_ns(LongWaits::Clock::time_point time) {
 }  // namespace
 
 LongWaits::Shown::Shown(LongWaits& waits, std::uint64_t group, std::string_view words,
-                        Clock::time_point since) noexcept {
-  for (Place& place : waits.places_) {
+                        Clock::time_point since, std::size_t kept) noexcept {
+  for (Place& place : std::span(waits.places_).subspan(kept)) {
     std::uint64_t state = place.state.load(kRelaxed);
     if (state_of(state) != kFree || !place.state.compare_exchange_strong(state, state + kWritten)) {
       continue;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// LongWaits: the calls that a rank has waited in for a while, in words, in memory that the other
-// ranks of its node can read. A rank that is missing in a call of one group may wait in a call of
-// another, whose records those that wait for it do not see.
+// LongWaits: the calls that a rank waits in, in words, in memory that the other ranks of its node
+// can read. A rank that is missing in a call of one group may wait in a call of another, whose
+// records those that wait for it do not see, or in one that has no records at all. Waits in groups'
+// calls are shown after a while.
 #pragma once
 
 #include <array>
@@ -21,14 +22,17 @@ class LongWaits {
 
   /// Shows a wait during its lifetime. Only the rank itself makes one. `group` is the offset of the
   /// rank's control block for the group, or a number of the same wait on other ranks, which is no
-  /// multiple of the size of a line. Words beyond kLongest are cut off.
+  /// multiple of the size of a line. Words beyond kLongest are cut off. The first `kept` places are
+  /// left to others.
   class Shown {
    public:
-    Shown(LongWaits& waits, std::uint64_t group, std::string_view words,
-          Clock::time_point since) noexcept;
+    Shown(LongWaits& waits, std::uint64_t group, std::string_view words, Clock::time_point since,
+          std::size_t kept = 0) noexcept;
     ~Shown();
     Shown(const Shown&) = delete;
     Shown& operator=(const Shown&) = delete;
+
+    [[nodiscard]] bool has_place() const { return state_ != nullptr; }
 
    private:
     std::atomic<std::uint64_t>* state_ = nullptr;  ///< null if there was no place
@@ -42,6 +46,7 @@ class LongWaits {
   [[nodiscard]] bool shows(std::uint64_t group) const;
 
   static constexpr std::size_t kPlaces = 4;
+  static constexpr std::size_t kKept = 1;  ///< for waits that others must not hide
   static constexpr std::size_t kLongest = 384;
 
  private:

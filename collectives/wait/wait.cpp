@@ -245,11 +245,12 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
 /// Shows what this rank waits in to those that wait for it in calls of other groups.
 void Waiter::show(ShownWait& shown, Clock::duration waited) const {
   shown.next = waited + kLookEvery;
-  if (failure_.call() == nullptr || (shown.words && other_groups_ == nullptr)) return;
+  const bool is_shown = shown.words && shown.words->has_place();
+  if (failure_.call() == nullptr || (is_shown && other_groups_ == nullptr)) return;
   static_cast<void>(caught([&] {  // without memory for the words they are not shown
     const std::string name = failure_.call_name();
     const Peer& self = memory_.self();
-    if (!shown.words) {
+    if (!is_shown) {
       shown.words.emplace(self.long_waits(), self.offset_of_control(), name, Clock::now() - waited);
     }
     if (other_groups_ != nullptr) {

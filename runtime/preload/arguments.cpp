@@ -159,15 +159,15 @@ int carry_out_by_mpi(const char* name, MPI_Comm comm, std::uint64_t digest,
   const bool is_watched = running != nullptr && running->is_watched;
   const Served* served = is_watched ? served_by(*running, comm) : nullptr;
   if (served == nullptr) return by_mpi();
-  const collectives::CountedCall counted(served->group->engine().statistics(), name);
-  const std::string same_name = without_language(name);
-  const int code = guarded(comm, [&] {
+  return guarded_code(comm, [&] {
+    const collectives::CountedCall counted(served->group->engine().statistics(), name);
+    const std::string same_name = without_language(name);
     run_alone(*served, {.kind = collectives::Kind::barrier,
                         .digest = Digest().add(std::string_view(same_name)).add(digest).value(),
                         .segments = {},
                         .describe = describe});
+    return by_mpi();
   });
-  return code == MPI_SUCCESS ? by_mpi() : code;
 }
 
 namespace {

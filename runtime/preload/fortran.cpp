@@ -2,6 +2,8 @@
 #include "runtime/preload/fortran.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <string_view>
 
 #include "runtime/preload/arguments.hpp"
 #include "runtime/preload/blocks.hpp"
@@ -9,9 +11,69 @@
 #include "runtime/preload/messages.hpp"
 #include "runtime/preload/process.hpp"
 
+namespace tutti::preload {
+
+namespace {
+
+void set(MPI_Fint* error, int code) {
+  if (error != nullptr) *error = code;
+}
+
+/// Opens the libraries of MPI, for all that look for their functions.
+int open_for_all(dl_phdr_info* info, std::size_t /*size*/, void* /*data*/) {
+  const std::string_view path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+  if (path.substr(path.rfind('/') + 1).starts_with("libmpi")) {
+    dlopen(info->dlpi_name, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+  }
+  return 0;
+}
+
+/// The MPI's own function of Fortran, in a call of it: its library may have come after the first
+/// call of MPI, and for a module of Python's alone.
+template <class Function>
+Function* own_fortran(const char* name) {
+  void* found = dlsym(RTLD_DEFAULT, name);
+  if (found == nullptr) {
+    dl_iterate_phdr(open_for_all, nullptr);
+    found = dlsym(RTLD_DEFAULT, name);
+  }
+  return reinterpret_cast<Function*>(found);
+}
+
+}  // namespace
+
+}  // namespace tutti::preload
+
 #ifndef OMPI_MAJOR_VERSION
 
-void tutti::preload::add_fortran(Functions& /*functions*/) {}
+namespace tutti::preload {
+
+/// Those of the module mpi_f08 that go past the functions of C.
+void add_fortran(Functions& all) {
+  all.init_f = [](MPI_Fint* error) {
+    static auto* const own = own_fortran<void(MPI_Fint*)>("pmpir_init_f08_");
+    MPI_Fint code = MPI_SUCCESS;
+    own(&code);
+    if (code == MPI_SUCCESS) begin();
+    set(error, code);
+  };
+  all.init_thread_f = [](MPI_Fint* required, MPI_Fint* provided, MPI_Fint* error) {
+    using Function = void(MPI_Fint*, MPI_Fint*, MPI_Fint*);
+    static auto* const own = own_fortran<Function>("pmpir_init_thread_f08_");
+    MPI_Fint code = MPI_SUCCESS;
+    own(required, provided, &code);
+    if (code == MPI_SUCCESS) begin();
+    set(error, code);
+  };
+  all.finalize_f = [](MPI_Fint* error) {
+    static auto* const own = own_fortran<void(MPI_Fint*)>("pmpir_finalize_f08_");
+    end();
+    own(error);
+  };
+  all.barrier_f = [](MPI_Fint* comm, MPI_Fint* error) { set(error, barrier(MPI_Comm_f2c(*comm))); };
+}
+
+}  // namespace tutti::preload
 
 #else
 
@@ -32,10 +94,6 @@ void* in_c(void* buffer) {
   if (buffer == &mpi_fortran_in_place_) return MPI_IN_PLACE;
   if (buffer == &mpi_fortran_bottom_) return MPI_BOTTOM;
   return buffer;
-}
-
-void set(MPI_Fint* error, int code) {
-  if (error != nullptr) *error = code;
 }
 
 Source source(void* buffer, const MPI_Fint* count, const MPI_Fint* type) {
@@ -87,18 +145,16 @@ void add_blocks(Functions& all) {
   };
 }
 
-/// The MPI's own take the arguments as they are. Its library of Fortran is there if a program calls
-/// them.
+/// The MPI's own take the arguments as they are.
 void add_watched(Functions& all) {
-#define TUTTI_ROW(name, NAME, parameters, arguments)                                              \
-  all.name##_f = [] parameters {                                                                  \
-    using Function = void parameters;                                                             \
-    static auto* const own = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, "pmpi_" #name "_")); \
-    const auto by_mpi = [&] {                                                                     \
-      own arguments;                                                                              \
-      return error == nullptr ? MPI_SUCCESS : *error;                                             \
-    };                                                                                            \
-    set(error, carry_out_by_mpi("MPI_" #NAME, PMPI_Comm_f2c(*comm), by_mpi));                     \
+#define TUTTI_ROW(name, NAME, parameters, arguments)                          \
+  all.name##_f = [] parameters {                                              \
+    static auto* const own = own_fortran<void parameters>("pmpi_" #name "_"); \
+    const auto by_mpi = [&] {                                                 \
+      own arguments;                                                          \
+      return error == nullptr ? MPI_SUCCESS : *error;                         \
+    };                                                                        \
+    set(error, carry_out_by_mpi("MPI_" #NAME, PMPI_Comm_f2c(*comm), by_mpi)); \
   };
   TUTTI_WATCHED_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
@@ -106,17 +162,17 @@ void add_watched(Functions& all) {
 
 void add_messages_of_fortran(Functions& all) {
   const bool is_shown = has_deadline();
-#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                                         \
-  {                                                                                               \
-    using Function = void parameters;                                                             \
-    static auto* const own = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, "pmpi_" #name "_")); \
-    all.name##_f = own;                                                                           \
-    if (is_shown) {                                                                               \
-      all.name##_f = [] parameters {                                                              \
-        const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                                       \
-        own arguments;                                                                            \
-      };                                                                                          \
-    }                                                                                             \
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                       \
+  all.name##_f = [] parameters {                                                \
+    static auto* const own = own_fortran<void parameters>("pmpi_" #name "_");   \
+    own arguments;                                                              \
+  };                                                                            \
+  if (is_shown) {                                                               \
+    all.name##_f = [] parameters {                                              \
+      static auto* const own = own_fortran<void parameters>("pmpi_" #name "_"); \
+      const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                       \
+      own arguments;                                                            \
+    };                                                                          \
   }
   TUTTI_MESSAGES_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW

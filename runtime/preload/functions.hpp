@@ -45,17 +45,19 @@
   X(Cart_create,                                                                               \
     (MPI_Comm comm, int dimensions, const int* sizes, const int* periods, int reorder,         \
      MPI_Comm* made),                                                                          \
-    (comm, dimensions, sizes, periods, reorder, made))
+    (comm, dimensions, sizes, periods, reorder, made))                                         \
+  X(Cart_sub, (MPI_Comm comm, const int* remain, MPI_Comm* made), (comm, remain, made))        \
+  X(Comm_dup_with_info, (MPI_Comm comm, MPI_Info info, MPI_Comm * made), (comm, info, made))
 
-/// The functions that wait for a message of another rank, as X(name, parameters, arguments, what
-/// the wait is for). MPI carries them out.
+/// The functions that wait for one other rank or for messages, as X(name, parameters, arguments,
+/// what the wait is for). MPI carries them out.
 #define TUTTI_MESSAGES_OF(X, suffix, Count)                                                      \
   X(Send##suffix,                                                                                \
     (const void* buffer, Count count, MPI_Datatype type, int dest, int tag, MPI_Comm comm),      \
-    (buffer, count, type, dest, tag, comm), .dest = &dest, .tag = &tag, .comm = comm)            \
+    (buffer, count, type, dest, tag, comm), .dest = &dest, .given_tag = &tag, .comm = comm)      \
   X(Ssend##suffix,                                                                               \
     (const void* buffer, Count count, MPI_Datatype type, int dest, int tag, MPI_Comm comm),      \
-    (buffer, count, type, dest, tag, comm), .dest = &dest, .tag = &tag, .comm = comm)            \
+    (buffer, count, type, dest, tag, comm), .dest = &dest, .given_tag = &tag, .comm = comm)      \
   X(Recv##suffix,                                                                                \
     (void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,           \
      MPI_Status* status),                                                                        \
@@ -67,12 +69,12 @@
      MPI_Status* status),                                                                        \
     (given, given_count, given_type, dest, given_tag, buffer, count, type, source, tag, comm,    \
      status),                                                                                    \
-    .dest = &dest, .source = &source, .tag = &tag, .comm = comm)                                 \
+    .dest = &dest, .given_tag = &given_tag, .source = &source, .tag = &tag, .comm = comm)        \
   X(Sendrecv_replace##suffix,                                                                    \
     (void* buffer, Count count, MPI_Datatype type, int dest, int given_tag, int source, int tag, \
      MPI_Comm comm, MPI_Status* status),                                                         \
     (buffer, count, type, dest, given_tag, source, tag, comm, status), .dest = &dest,            \
-    .source = &source, .tag = &tag, .comm = comm)
+    .given_tag = &given_tag, .source = &source, .tag = &tag, .comm = comm)
 #define TUTTI_WAITS(X)                                                                            \
   X(Probe, (int source, int tag, MPI_Comm comm, MPI_Status* status), (source, tag, comm, status), \
     .source = &source, .tag = &tag, .comm = comm)                                                 \
@@ -85,7 +87,8 @@
     (count, requests, index, status), .requests = &count)                                         \
   X(Waitsome,                                                                                     \
     (int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses),       \
-    (count, requests, completed, indices, statuses), .requests = &count)
+    (count, requests, completed, indices, statuses), .requests = &count)                          \
+  X(Win_fence, (int assertion, MPI_Win window), (assertion, window))
 
 /// The functions that the library may carry out.
 #define TUTTI_TAKEN_OF(X, suffix, Count)                                                         \
@@ -163,11 +166,18 @@
   TUTTI_ALLGATHERV_OF(X, , int, int)
 
 /// X(name, NAME, parameters, arguments) for each of Fortran, whose arguments are addresses. Open
-/// MPI's call PMPI_*; those of other MPIs call MPI_*, which is taken already.
+/// MPI's call PMPI_*. Those of MPICH call MPI_*, which is taken already, but for functions without
+/// a buffer in the module mpi_f08: of these the following are taken.
+#define TUTTI_BEGIN_FORTRAN(X)                                                              \
+  X(init, INIT, (MPI_Fint * error), (error))                                                \
+  X(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint * provided, MPI_Fint * error), \
+    (required, provided, error))                                                            \
+  X(finalize, FINALIZE, (MPI_Fint * error), (error))                                        \
+  X(barrier, BARRIER, (MPI_Fint * comm, MPI_Fint * error), (comm, error))
 #ifndef OMPI_MAJOR_VERSION
 #define TUTTI_WATCHED_FORTRAN(X)
 #define TUTTI_MESSAGES_FORTRAN(X)
-#define TUTTI_PRELOADED_FORTRAN(X)
+#define TUTTI_PRELOADED_FORTRAN(X) TUTTI_BEGIN_FORTRAN(X)
 #else
 #define TUTTI_WATCHED_FORTRAN(X)                                                                   \
   X(gatherv, GATHERV,                                                                              \
@@ -208,17 +218,22 @@
   X(cart_create, CART_CREATE,                                                                      \
     (MPI_Fint * comm, MPI_Fint * dimensions, MPI_Fint * sizes, void* periods, void* reorder,       \
      MPI_Fint* made, MPI_Fint* error),                                                             \
-    (comm, dimensions, sizes, periods, reorder, made, error))
+    (comm, dimensions, sizes, periods, reorder, made, error))                                      \
+  X(cart_sub, CART_SUB, (MPI_Fint * comm, void* remain, MPI_Fint* made, MPI_Fint* error),          \
+    (comm, remain, made, error))                                                                   \
+  X(comm_dup_with_info, COMM_DUP_WITH_INFO,                                                        \
+    (MPI_Fint * comm, MPI_Fint * info, MPI_Fint * made, MPI_Fint * error),                         \
+    (comm, info, made, error))
 #define TUTTI_MESSAGES_FORTRAN(X)                                                                  \
   X(send, SEND,                                                                                    \
     (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* dest, MPI_Fint* tag, MPI_Fint* comm, \
      MPI_Fint* error),                                                                             \
-    (buffer, count, type, dest, tag, comm, error), .dest = dest, .tag = tag,                       \
+    (buffer, count, type, dest, tag, comm, error), .dest = dest, .given_tag = tag,                 \
     .comm = PMPI_Comm_f2c(*comm))                                                                  \
   X(ssend, SSEND,                                                                                  \
     (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* dest, MPI_Fint* tag, MPI_Fint* comm, \
      MPI_Fint* error),                                                                             \
-    (buffer, count, type, dest, tag, comm, error), .dest = dest, .tag = tag,                       \
+    (buffer, count, type, dest, tag, comm, error), .dest = dest, .given_tag = tag,                 \
     .comm = PMPI_Comm_f2c(*comm))                                                                  \
   X(recv, RECV,                                                                                    \
     (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* source, MPI_Fint* tag,               \
@@ -231,12 +246,13 @@
      MPI_Fint* tag, MPI_Fint* comm, MPI_Fint* status, MPI_Fint* error),                            \
     (given, given_count, given_type, dest, given_tag, buffer, count, type, source, tag, comm,      \
      status, error),                                                                               \
-    .dest = dest, .source = source, .tag = tag, .comm = PMPI_Comm_f2c(*comm))                      \
+    .dest = dest, .given_tag = given_tag, .source = source, .tag = tag,                            \
+    .comm = PMPI_Comm_f2c(*comm))                                                                  \
   X(sendrecv_replace, SENDRECV_REPLACE,                                                            \
     (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* dest, MPI_Fint* given_tag,           \
      MPI_Fint* source, MPI_Fint* tag, MPI_Fint* comm, MPI_Fint* status, MPI_Fint* error),          \
     (buffer, count, type, dest, given_tag, source, tag, comm, status, error), .dest = dest,        \
-    .source = source, .tag = tag, .comm = PMPI_Comm_f2c(*comm))                                    \
+    .given_tag = given_tag, .source = source, .tag = tag, .comm = PMPI_Comm_f2c(*comm))            \
   X(probe, PROBE,                                                                                  \
     (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * status, MPI_Fint * error),     \
     (source, tag, comm, status, error), .source = source, .tag = tag,                              \
@@ -258,15 +274,13 @@
   X(waitsome, WAITSOME,                                                                            \
     (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * completed, MPI_Fint * indices,              \
      MPI_Fint * statuses, MPI_Fint * error),                                                       \
-    (count, requests, completed, indices, statuses, error), .requests = count)
+    (count, requests, completed, indices, statuses, error), .requests = count)                     \
+  X(win_fence, WIN_FENCE, (MPI_Fint * assertion, MPI_Fint * window, MPI_Fint * error),             \
+    (assertion, window, error))
 #define TUTTI_PRELOADED_FORTRAN(X)                                                              \
   TUTTI_WATCHED_FORTRAN(X)                                                                      \
   TUTTI_MESSAGES_FORTRAN(X)                                                                     \
-  X(init, INIT, (MPI_Fint * error), (error))                                                    \
-  X(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint * provided, MPI_Fint * error),     \
-    (required, provided, error))                                                                \
-  X(finalize, FINALIZE, (MPI_Fint * error), (error))                                            \
-  X(barrier, BARRIER, (MPI_Fint * comm, MPI_Fint * error), (comm, error))                       \
+  TUTTI_BEGIN_FORTRAN(X)                                                                        \
   X(bcast, BCAST,                                                                               \
     (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm,             \
      MPI_Fint* error),                                                                          \

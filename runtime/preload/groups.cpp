@@ -257,19 +257,19 @@ std::uint64_t number_of_first_call(const std::string& name, const std::vector<in
 
 /// Returns who is missing in the first call, and what those of this node do instead: "rank 2, which
 /// did not arrive; rank 2 waits in ...". Of other nodes it is not known which of the ranks are.
-std::string missing_in(std::uint64_t first_call, const collectives::Engine& engine,
-                       const std::vector<int>& members) {
+/// Ranks are those of `topology`, the members'.
+std::string missing_in(std::uint64_t first_call, const collectives::NodeMemory& memory,
+                       const collectives::Topology& job, const collectives::Topology& topology) {
   constexpr std::size_t kMostSaid = 500;
-  const collectives::Topology& topology = engine.topology();
   std::vector<int> missing;
   std::vector<int> elsewhere;
   std::string doing;
-  for (const int rank : members) {
-    const int local = topology.local_rank_of(rank);
+  for (int rank = 0; rank < topology.size; ++rank) {
+    const int local = job.local_rank_of(topology.job_ranks[static_cast<std::size_t>(rank)]);
     if (local < 0) elsewhere.push_back(rank);
     if (local < 0 || rank == topology.rank) continue;
     const collectives::LongWaits& waits =
-        engine.memory().peers[static_cast<std::size_t>(local)].long_waits();
+        memory.peers[static_cast<std::size_t>(local)].long_waits();
     if (waits.shows(first_call)) continue;
     missing.push_back(rank);
     const std::string now = waits.in_other_groups(first_call);
@@ -277,6 +277,7 @@ std::string missing_in(std::uint64_t first_call, const collectives::Engine& engi
     doing += "; rank " + std::to_string(rank) + " " + now;
   }
   if (!missing.empty()) return names_of(topology, missing) + ", which did not arrive" + doing;
+  if (elsewhere.empty()) return "MPI's barrier, in which all ranks are";
   return (elsewhere.size() > 1 ? "some of " : "") + names_of(topology, elsewhere) +
          ", which did not arrive";
 }
@@ -330,11 +331,14 @@ void Groups::await_first_call(MPI_Comm comm, const std::vector<int>& members) {
     answer_others(nullptr, "waits in " + call + " for " + collectives::in_seconds(waited));
   };
   if (completes(all, deadline, look)) return;
-  const collectives::Topology& topology = engine.topology();
-  const Error error(ErrorCode::timeout, name_of(topology, topology.rank) + " waited " +
-                                            collectives::in_seconds(deadline) + " for " +
-                                            missing_in(number, engine, members) +
-                                            "; see what they are doing, or raise TUTTI_TIMEOUT");
+  // All may have come, and MPI's last messages are on their way.
+  if (completes(all, std::min<Duration>(deadline, std::chrono::seconds(1)), look)) return;
+  const collectives::Topology topology = engine.topology().of_group(members);
+  const Error error(ErrorCode::timeout,
+                    name_of(topology, topology.rank) + " waited " +
+                        collectives::in_seconds(deadline) + " for " +
+                        missing_in(number, engine.memory(), engine.topology(), topology) +
+                        "; see what they are doing, or raise TUTTI_TIMEOUT");
   end_job(error, call);  // others whose time is up, too, still see that this rank has come
 }
 

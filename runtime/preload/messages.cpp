@@ -34,12 +34,13 @@ class Words {
     if (error == std::errc()) length_ = static_cast<std::size_t>(next - letters_.data());
   }
   /// Adds one of the arguments, in parentheses with the others.
-  void add(std::string_view name, const int* number, int any) {
+  void add(std::string_view name, const int* number, std::optional<int> any = {}) {
     if (number == nullptr) return;
     add(has_arguments_ ? ", " : " (");
     has_arguments_ = true;
     add(name);
-    if (*number == any) return add("any");
+    if (any && *number == *any) return add("any");
+    if (*number == MPI_PROC_NULL) return add("none");
     add(*number);
   }
   void end_arguments() {
@@ -55,30 +56,30 @@ class Words {
 
 /// No group's, and no first call's: see LongWaits::Shown.
 constexpr std::uint64_t kMessages = 1;
-constexpr int kNoWildcard = -1;
 
 }  // namespace
 
-ShownCall::ShownCall(const char* function, const Awaited& awaited) {
+ShownCall::ShownCall(const char* function, const Awaited& awaited) noexcept {
   Process* const running = process();
   if (running == nullptr || running->waits == nullptr) return;
   Words words;
   words.add(function);
-  words.add("dest ", awaited.dest, kNoWildcard);
+  words.add("dest ", awaited.dest);
+  words.add("tag ", awaited.given_tag);
   words.add("source ", awaited.source, MPI_ANY_SOURCE);
   words.add("tag ", awaited.tag, MPI_ANY_TAG);
-  words.add("requests ", awaited.requests, kNoWildcard);
+  words.add("requests ", awaited.requests);
   words.end_arguments();
+  if (awaited.comm == MPI_COMM_WORLD) words.add(" on MPI_COMM_WORLD");
   if (awaited.comm != MPI_COMM_NULL && awaited.comm != MPI_COMM_WORLD) {
     char name[MPI_MAX_OBJECT_NAME] = "";
     int length = 0;
     PMPI_Comm_get_name(awaited.comm, name, &length);
-    if (length > 0) {
-      words.add(" on ");
-      words.add(name);
-    }
+    words.add(" on ");
+    words.add(length > 0 ? name : "a communicator without a name");
   }
-  shown_.emplace(*running->waits, kMessages, words.text(), std::chrono::steady_clock::now());
+  shown_.emplace(*running->waits, kMessages, words.text(), std::chrono::steady_clock::now(),
+                 collectives::LongWaits::kKept);
 }
 
 void add_messages(Functions& all) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of MPI that wait for a message of another rank. MPI carries them out. Where there
-// is a deadline, a rank shows in memory which of them it is in, so that those who miss it in a
-// collective can say so.
+// The functions of MPI that wait for another rank's message. MPI carries them out. Where there is a
+// deadline, a rank shows in memory which of them it is in, so that those who miss it in a
+// collective can say so. A wait in them has no deadline itself.
 #pragma once
 
 #include <mpi.h>
@@ -15,16 +15,18 @@ namespace tutti::preload {
 /// What such a call waits for, from its arguments; null where it has no such argument.
 struct Awaited {
   const int* dest = nullptr;
+  const int* given_tag = nullptr;  ///< of what goes to `dest`
   const int* source = nullptr;
   const int* tag = nullptr;
   MPI_Comm comm = MPI_COMM_NULL;
   const int* requests = nullptr;  ///< how many
 };
 
-/// Shows a call during its lifetime, if somebody may ask. Local.
+/// Shows a call during its lifetime, if somebody may ask, and unless others of this rank's threads
+/// have taken the places. Local.
 class ShownCall {
  public:
-  ShownCall(const char* function, const Awaited& awaited);
+  ShownCall(const char* function, const Awaited& awaited) noexcept;
 
  private:
   std::optional<collectives::LongWaits::Shown> shown_;

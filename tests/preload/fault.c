@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   MPI_Comm_set_name(rows, "grid rows");
   MPI_Comm_dup(rows, &columns);
   MPI_Comm_set_name(columns, "grid columns");
-  MPI_Comm_dup(rows, &fresh);
+  MPI_Comm_split(rows, 0, -rank, &fresh);
   MPI_Comm_set_name(fresh, "fresh rows");
   if (returns) MPI_Comm_set_errhandler(rows, MPI_ERRORS_RETURN);
   MPI_Barrier(rows);

@@ -17,6 +17,7 @@
 #include <link.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <type_traits>
 
 // A handle of MPI as wide as that of any: one MPI's are pointers, another's are integers, and calls
 // of a program of another kind of MPI are passed on whole.
@@ -26,6 +27,7 @@ using AnyHandle = void*;
 #define MPI_Op AnyHandle
 #define MPI_Group AnyHandle
 #define MPI_Info AnyHandle
+#define MPI_Win AnyHandle
 #include "runtime/preload/functions.hpp"
 
 namespace tutti::preload {
@@ -146,17 +148,26 @@ void find(Function*& function, const char* name) {
   function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-/// The MPI's own, whichever it is: arguments are passed on as they came.
+/// The MPI's own of C, whichever it is: arguments are passed on as they came. Those of Fortran are
+/// null, see fortran_of_mpi().
 const Functions* functions_of_mpi() {
   static constinit Functions functions{};
 #define TUTTI_ROW(name, parameters, arguments, ...) find(functions.name, "PMPI_" #name);
   TUTTI_PRELOADED_C(TUTTI_ROW)
 #undef TUTTI_ROW
-#define TUTTI_ROW(name, NAME, parameters, arguments, ...) \
-  find(functions.name##_f, "pmpi_" #name "_");
-  TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
-#undef TUTTI_ROW
   return &functions;
+}
+
+/// The MPI's own function of Fortran, by its name in Open MPI or in the module mpi_f08 of MPICH's,
+/// whose libraries may have come after the first call of MPI, for a module of Python's alone.
+template <class Function>
+Function* fortran_of_mpi(const char* name, const char* f08_of_openmpi, const char* f08_of_mpich) {
+  Function* function = nullptr;
+  open_mpi_for_all();
+  for (const char* known : {name, f08_of_openmpi, f08_of_mpich}) {
+    if (function == nullptr) find(function, known);
+  }
+  return function;
 }
 
 void choose() {
@@ -177,7 +188,8 @@ const Functions& functions() {
 
 }  // namespace tutti::preload
 
-// The compilers of Fortran have four ways to write a name. Open MPI's module mpi_f08 calls a fifth.
+// The compilers of Fortran have four ways to write a name, and the module mpi_f08 has its own: that
+// of Open MPI calls a fifth, but for functions with arguments of the type LOGICAL.
 // NOLINTBEGIN(readability-identifier-naming, readability-function-size, clang-diagnostic-*)
 #define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
 #define TUTTI_ALIAS(name) __attribute__((visibility("default"), alias(name)))
@@ -186,12 +198,28 @@ const Functions& functions() {
   int tutti_preload_##name parameters { return tutti::preload::functions().name arguments; }
 TUTTI_PRELOADED_C(TUTTI_ROW)
 #undef TUTTI_ROW
-#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                                        \
-  TUTTI_EXPORT void mpi_##name##_ parameters { tutti::preload::functions().name##_f arguments; } \
-  extern "C" void mpi_##name parameters TUTTI_ALIAS("mpi_" #name "_");                           \
-  extern "C" void mpi_##name##__ parameters TUTTI_ALIAS("mpi_" #name "_");                       \
-  extern "C" void MPI_##NAME parameters TUTTI_ALIAS("mpi_" #name "_");                           \
+#define TUTTI_CALL_FORTRAN(name, arguments)                                                       \
+  auto* function = tutti::preload::functions().name##_f;                                          \
+  if (function == nullptr) {                                                                      \
+    using Function = std::remove_pointer_t<decltype(function)>;                                   \
+    function = tutti::preload::fortran_of_mpi<Function>("pmpi_" #name "_", "pmpi_" #name "_f08_", \
+                                                        "pmpir_" #name "_f08_");                  \
+  }                                                                                               \
+  function arguments;
+#ifdef OMPI_MAJOR_VERSION
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                            \
+  TUTTI_EXPORT void mpi_##name##_ parameters { TUTTI_CALL_FORTRAN(name, arguments) } \
+  extern "C" void mpi_##name parameters TUTTI_ALIAS("mpi_" #name "_");               \
+  extern "C" void mpi_##name##__ parameters TUTTI_ALIAS("mpi_" #name "_");           \
+  extern "C" void MPI_##NAME parameters TUTTI_ALIAS("mpi_" #name "_");               \
   extern "C" void ompi_##name##_f parameters TUTTI_ALIAS("mpi_" #name "_");
 TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
+extern "C" decltype(mpi_cart_create_) mpi_cart_create_f08_ TUTTI_ALIAS("mpi_cart_create_");
+extern "C" decltype(mpi_cart_sub_) mpi_cart_sub_f08_ TUTTI_ALIAS("mpi_cart_sub_");
+#else
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...) \
+  TUTTI_EXPORT void mpi_##name##_f08_ parameters { TUTTI_CALL_FORTRAN(name, arguments) }
+TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
+#endif
 #undef TUTTI_ROW
 // NOLINTEND(readability-identifier-naming, readability-function-size, clang-diagnostic-*)
