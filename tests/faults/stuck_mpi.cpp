@@ -7,7 +7,7 @@
 #include <mpi.h>
 #include <unistd.h>
 
-namespace tutti::test {
+namespace test {
 
 namespace {
 
@@ -24,9 +24,9 @@ void wait_if_stuck() {
   while (is_stuck()) pause();
 }
 
-}  // namespace tutti::test
+}  // namespace test
 
 extern "C" int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
-  tutti::test::wait_if_stuck();
+  test::wait_if_stuck();
   return PMPI_Test(request, done, status);
 }

@@ -40,8 +40,8 @@ bool says(const std::optional<tutti::Error>& error, ErrorCode code, ErrorScope s
   return true;
 }
 
-const Calls& mpi() { return tutti::mpi::load_or_throw(); }
-tutti::mpi::Comm world() { return mpi().world(); }
+const Calls& calls() { return tutti::mpi::load_or_throw(); }
+tutti::mpi::Comm world() { return calls().world(); }
 
 EarlyCollectives in_own_communicator(std::chrono::duration<double> timeout) {
   EarlyCollectives ranks(world(), timeout);
@@ -141,15 +141,15 @@ TEST_CASE("a rank that waits in another step is not said to be missing") {
     if (test::rank() == kMissing) {
       // Nobody sends this message until the others have given up.
       static int value = 0;
-      mpi().receive(&value, sizeof value, 0, 7, ranks.comm(), &request);
+      calls().receive(&value, sizeof value, 0, 7, ranks.comm(), &request);
       ranks.wait("hear from rank 0", request);
       return true;
     }
     const auto error = test::error_of([&] { ranks.barrier("meet here"); });
     const int value = 1;
     if (test::rank() == 0) {
-      mpi().send(&value, sizeof value, kMissing, 7, ranks.comm(), &request);
-      mpi().wait(&request);
+      calls().send(&value, sizeof value, kMissing, 7, ranks.comm(), &request);
+      calls().wait(&request);
     }
     return says(error, ErrorCode::timeout, ErrorScope::failed,
                 {"meet here: rank 1 waits for all to hear from rank 0;"});

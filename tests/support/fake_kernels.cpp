@@ -10,19 +10,16 @@
 #include "collectives/compression/codec.hpp"
 #include "runtime/optimizers/squares.hpp"
 #include "tests/support/fake_accelerator.hpp"
+#include "tests/support/oracle.hpp"
 
 namespace test {
 
 namespace {
 
-using tutti::BFloat16;
 using tutti::DType;
-using tutti::Float16;
 using tutti::Optimizer;
 using tutti::UpdateStep;
 
-template <class T>
-constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 /// The type in which sums are made.
 template <class T>
 using Wide = std::conditional_t<is_half<T>, float,
