@@ -3,9 +3,9 @@
 """Joins sources for clang-tidy: tidy_units.py BUILD_FOLDER prints the files to check, a line each.
 
 clang-tidy takes 5 s for what a source includes, and half a second for the source itself. So sources
-of one part of the project that are compiled with the same options are read as one, also those of
-different programs. CMake has joined the sources of each target; those that it keeps apart stay
-alone. What is printed is in BUILD_FOLDER/joined, with the compile_commands.json for it.
+of one part of the project are read as one, also those of different programs, where their names and
+options allow it. CMake has joined the sources of each target. What is printed is in
+BUILD_FOLDER/joined, with the compile_commands.json for it.
 """
 
 import json
@@ -21,21 +21,44 @@ ALLOWED = "NOLINT(readability-identifier-naming): no macro of a source"
 # What a source declares: at the beginning of a line, the name before the first of these.
 DECLARED = re.compile(r"^(?!TEST_CASE|using namespace|namespace)\w[^(={;\[]*?(?<!::)\b(\w+)"
                       r"(?: : \w+(?:::\w+)*)? ?[({;=\[]", re.MULTILINE)
+USED = re.compile(r"^using ((?:\w+::)+(\w+));", re.MULTILINE)
+# The library's own namespace has no names that tests give to something else.
+OPENED = re.compile(r"^ *using namespace (?!tutti;)([\w:]+);", re.MULTILINE)
+WRITTEN_OR_WARNED = re.compile(r"-(W|O|f(?!no-exceptions|no-rtti))")
 MOST = 60  # sources of a unit: one of all tests would be at work when all others are done
 
 
-def options(command):
-    """The compiler and its options, without the names of files."""
-    words = shlex.split(command)
-    for flag in ("-o", "-c"):
-        position = words.index(flag)
-        del words[position:position + 2]
-    return tuple(words)
+class Options:
+    """What the compiler is told, without what only matters for what it writes, or warns of."""
 
+    def __init__(self, command):
+        self.definitions = {}  # words by the names that they define
+        self.folders = []  # a pair of words each
+        self.others = []
+        words = iter(shlex.split(command))
+        for word in words:
+            if word in ("-o", "-c"):
+                next(words)
+            elif word in ("-I", "-isystem"):
+                self.folders.append((word, next(words)))
+            elif word.startswith("-I"):
+                self.folders.append(("-I", word[2:]))
+            elif word.startswith("-D"):
+                self.definitions[word[2:].partition("=")[0]] = word
+            elif not WRITTEN_OR_WARNED.match(word):
+                self.others.append(word)
 
-def part_of(source):
-    """The part of the project that a source belongs to: each folder of tests is one."""
-    return source.parts[:2 if source.parts[0] == "tests" else 1]
+    def takes(self, other):
+        return self.others == other.others and all(
+            self.definitions.get(name, word) == word for name, word in other.definitions.items())
+
+    def add(self, other):
+        self.definitions |= other.definitions
+        self.folders += [folder for folder in other.folders if folder not in self.folders]
+
+    def words(self):
+        return [*self.others, *self.definitions.values(),
+                *(word for folder in self.folders for word in folder)]
 
 
 def is_checked(source, root, build):
@@ -47,19 +70,27 @@ def is_checked(source, root, build):
 class Unit:
     """Sources that are read as one: of one target, or of several without a name in common."""
 
-    def __init__(self, sources):
+    def __init__(self, sources, options):
         self.sources = sources
+        self.options = options
         texts = [source.read_text(encoding="utf-8") for source in sources]
         self.entries = [ENTRY.findall(text) for text in texts]
-        self.names = {name for text in texts for name in DECLARED.findall(text)}
-        self.names -= {name for entries in self.entries for name in entries}
+        # By name what it stands for: a thing of the source's own, or one that others may use, too.
+        self.names = {name: source for source, text in zip(sources, texts)
+                      for name in DECLARED.findall(text)}
+        self.names |= {name: whole for text in texts for whole, name in USED.findall(text)}
+        self.opened = {name for text in texts for name in OPENED.findall(text)}
+        for name in {name for entries in self.entries for name in entries}:
+            self.names.pop(name, None)
 
     def takes(self, other):
         return (len(self.sources) + len(other.sources) <= MOST
-                and self.names.isdisjoint(other.names))
+                and self.options.takes(other.options) and self.opened == other.opened
+                and all(self.names.get(name, what) == what for name, what in other.names.items()))
 
     def add(self, other):
         self.sources += other.sources
+        self.options.add(other.options)
         self.entries += other.entries
         self.names |= other.names
 
@@ -86,25 +117,24 @@ def sources_of(target, root, build):
 
 
 def units(root, build):
-    """(options, unit) of each file to check; a source of several targets is in the first."""
+    """The unit of each file to check; a source of several targets is in the first."""
     targets = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     targets.sort(key=lambda target: "/Unity/" in target["file"])  # those that are kept apart first
     seen = set()
-    found = {}
+    parts = {}
     for target in targets:
         new = [source for source in sources_of(target, root, build) if source not in seen]
         if not new:
             continue
         seen.update(new)
-        words = options(target["command"])
-        like = found.setdefault((part_of(new[0].relative_to(root)), words), [])
-        unit = Unit(new)
-        with_room = next((other for other in like if other.takes(unit)), None)
+        part = parts.setdefault(new[0].relative_to(root).parts[0], [])
+        unit = Unit(new, Options(target["command"]))
+        with_room = next((other for other in part if other.takes(unit)), None)
         if with_room and "/Unity/" in target["file"]:
             with_room.add(unit)
         else:
-            like.append(unit)
-    return [(words, unit) for (_, words), like in found.items() for unit in like]
+            part.append(unit)
+    return [unit for part in parts.values() for unit in part]
 
 
 def main():
@@ -112,13 +142,13 @@ def main():
     root = build.parent
     database = []
     # The largest first: none is alone at work at the end.
-    for words, unit in sorted(units(root, build), key=lambda item: -len(item[1].sources)):
+    for unit in sorted(units(root, build), key=lambda unit: -len(unit.sources)):
         name = unit.sources[0].relative_to(root).with_suffix(".cpp")
         file = build / "joined" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(unit.text(), encoding="utf-8")
         database.append({"directory": str(build), "file": str(file),
-                         "arguments": [*words, "-c", str(file)]})
+                         "arguments": [*unit.options.words(), "-c", str(file)]})
         print(file.relative_to(root))
     (build / "joined/compile_commands.json").write_text(json.dumps(database), encoding="utf-8")
 
