@@ -103,7 +103,7 @@ Target target(void* buffer, const MPI_Fint* count, const MPI_Fint* type) {
   return {in_c(buffer), *count, PMPI_Type_f2c(*type)};
 }
 
-void add_blocks(Functions& all) {
+void add_fortran_blocks(Functions& all) {
   all.reduce_scatter_f = [](void* input, void* output, MPI_Fint* counts, MPI_Fint* type,
                             MPI_Fint* op, MPI_Fint* comm, MPI_Fint* error) {
     set(error, reduce_scatter(in_c(input), {in_c(output), counts, nullptr, PMPI_Type_f2c(*type)},
@@ -146,7 +146,7 @@ void add_blocks(Functions& all) {
 }
 
 /// The MPI's own take the arguments as they are.
-void add_watched(Functions& all) {
+void add_fortran_watched(Functions& all) {
 #define TUTTI_ROW(name, NAME, parameters, arguments)                          \
   all.name##_f = [] parameters {                                              \
     static auto* const own = own_fortran<void parameters>("pmpi_" #name "_"); \
@@ -160,7 +160,7 @@ void add_watched(Functions& all) {
 #undef TUTTI_ROW
 }
 
-void add_messages_of_fortran(Functions& all) {
+void add_fortran_messages(Functions& all) {
   const bool is_shown = has_deadline();
 #define TUTTI_ROW(name, NAME, parameters, arguments, ...)                       \
   all.name##_f = [] parameters {                                                \
@@ -214,9 +214,9 @@ void add_fortran(Functions& all) {
     set(error, allreduce(in_c(input), in_c(output),
                          {*count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op)}, PMPI_Comm_f2c(*comm)));
   };
-  add_blocks(all);
-  add_watched(all);
-  add_messages_of_fortran(all);
+  add_fortran_blocks(all);
+  add_fortran_watched(all);
+  add_fortran_messages(all);
 }
 
 }  // namespace tutti::preload
