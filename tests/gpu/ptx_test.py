@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels as the compiler leaves them: nothing in them rounds otherwise than a CPU does, or spills.
 
-    ptx_test.py PTXAS FILE...    FILE: the PTX of a .cu file
+    ptx_test.py PTXAS FOLDER NAME...    what nvcc has kept of each NAME.cu in the folder
 """
 
 import re
@@ -11,7 +11,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-PTXAS, *FILES = sys.argv[1:]
+PTXAS, FOLDER, *NAMES = sys.argv[1:]
+# Of several kinds of GPU each has a file: NAME.compute_80.ptx.
+FILES = [file for name in NAMES for file in sorted(Path(FOLDER).glob(f"{name}.*ptx"))]
 ARCHITECTURE = re.compile(r"^\.target (sm_\w+)", re.M)
 # A fused multiplication and addition rounds once, where a CPU here rounds twice; .ftz makes zero of
 # small numbers; .approx is within some units in the last place. Memory that is .local is a thread's
@@ -57,13 +59,16 @@ class Kernels(unittest.TestCase):
                 ld.param.u64 %rd1, [memory];\n{body}\nret;\n}}""")
             self.assertGreater(spills_of(file)[0][1], 0)
 
+    def test_the_text_of_each_source_is_there(self):
+        self.assertEqual({file.name.partition(".")[0] for file in FILES}, set(NAMES))
+
     def test_kernels_compute_what_a_cpu_computes(self):
-        for file in map(Path, FILES):
+        for file in FILES:
             with self.subTest(file=file.name):
                 self.assertEqual(forbidden_in(file.read_text()), [])
 
     def test_kernels_keep_what_they_need_in_registers(self):
-        for file in map(Path, FILES):
+        for file in FILES:
             with self.subTest(file=file.name):
                 spills = spills_of(file)
                 self.assertGreaterEqual(len(spills), len(KERNEL.findall(file.read_text())))
