@@ -154,6 +154,9 @@ function(tutti_mpirun family version launcher)
   if(family STREQUAL openmpi)
     list(APPEND environment OMPI_MCA_mpi_yield_when_idle=1)
   endif()
+  if(TUTTI_SANITIZE MATCHES address)
+    list(APPEND environment ASAN_OPTIONS=detect_leaks=0)  # MPIs keep memory until the process ends
+  endif()
   if(CMAKE_CROSSCOMPILING)
     # qemu-user keeps what it has noted of address space that was given back: with what a store
     # reserves by itself, two ranks of store_test grew to 10 GB each.
