@@ -65,7 +65,7 @@ void pushpull(PyStore& self, nb::handle keys, nb::handle values, nb::handle out,
       });
 }
 
-void broadcast(PyStore& self, nb::handle keys, nb::handle values, nb::handle out) {
+void broadcast_keys(PyStore& self, nb::handle keys, nb::handle values, nb::handle out) {
   collective(
       self, "broadcast", keys,
       [&](Items& items) {
@@ -251,7 +251,7 @@ void bind_values(nb::class_<PyStore>& type) {
       .def("pushpull", pushpull, keys, no_values, no_out, priority,
            "push, then pull of the new values; without `out`, over `values`. Collective.\n\n"
            "Shapes and errors are those of push() and pull().")
-      .def("broadcast", broadcast, keys, no_values, no_out,
+      .def("broadcast", broadcast_keys, keys, no_values, no_out,
            "init, then pull: every rank's `out` gets rank 0's values. Collective.")
       .def("push_async", push_async, keys, no_values, priority, nb::kw_only(),
            nb::arg("borrow") = false,
