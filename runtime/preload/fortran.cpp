@@ -11,6 +11,12 @@
 #include "runtime/preload/messages.hpp"
 #include "runtime/preload/process.hpp"
 
+#if !defined(OMPI_MAJOR_VERSION) && !defined(MPICH_NUMVERSION)
+
+void tutti::preload::add_fortran(Functions& /*functions*/) {}
+
+#else
+
 namespace tutti::preload {
 
 namespace {
@@ -48,26 +54,46 @@ Function* own_fortran(const char* name) {
 
 namespace tutti::preload {
 
+namespace {
+
+/// Releases of MPICH name the functions behind the module differently.
+template <class Function>
+Function* own_f08(const char* name, const char* other_name) {
+  Function* own = own_fortran<Function>(name);
+  return own == nullptr ? own_fortran<Function>(other_name) : own;
+}
+
+}  // namespace
+
 /// Those of the module mpi_f08 that go past the functions of C.
 void add_fortran(Functions& all) {
   all.init_f = [](MPI_Fint* error) {
-    static auto* const own = own_fortran<void(MPI_Fint*)>("pmpir_init_f08_");
+    static auto* const own = own_f08<void(MPI_Fint*)>("pmpir_init_f08_", "pmpi_init_f08_");
     MPI_Fint code = MPI_SUCCESS;
-    own(&code);
+    if (own == nullptr) {
+      code = PMPI_Init(nullptr, nullptr);
+    } else {
+      own(&code);
+    }
     if (code == MPI_SUCCESS) begin();
     set(error, code);
   };
   all.init_thread_f = [](MPI_Fint* required, MPI_Fint* provided, MPI_Fint* error) {
     using Function = void(MPI_Fint*, MPI_Fint*, MPI_Fint*);
-    static auto* const own = own_fortran<Function>("pmpir_init_thread_f08_");
+    static auto* const own = own_f08<Function>("pmpir_init_thread_f08_", "pmpi_init_thread_f08_");
     MPI_Fint code = MPI_SUCCESS;
-    own(required, provided, &code);
+    if (own == nullptr) {
+      code = PMPI_Init_thread(nullptr, nullptr, *required, provided);
+    } else {
+      own(required, provided, &code);
+    }
     if (code == MPI_SUCCESS) begin();
     set(error, code);
   };
   all.finalize_f = [](MPI_Fint* error) {
-    static auto* const own = own_fortran<void(MPI_Fint*)>("pmpir_finalize_f08_");
+    static auto* const own = own_f08<void(MPI_Fint*)>("pmpir_finalize_f08_", "pmpi_finalize_f08_");
     end();
+    if (own == nullptr) return set(error, PMPI_Finalize());
     own(error);
   };
   all.barrier_f = [](MPI_Fint* comm, MPI_Fint* error) { set(error, barrier(MPI_Comm_f2c(*comm))); };
@@ -220,5 +246,7 @@ void add_fortran(Functions& all) {
 }
 
 }  // namespace tutti::preload
+
+#endif
 
 #endif

@@ -167,7 +167,8 @@
 
 /// X(name, NAME, parameters, arguments) for each of Fortran, whose arguments are addresses. Open
 /// MPI's call PMPI_*. Those of MPICH call MPI_*, which is taken already, but for functions without
-/// a buffer in the module mpi_f08: of these the following are taken.
+/// a buffer in the module mpi_f08: of these the following are taken. The standard ABI's header has
+/// nothing of Fortran.
 #define TUTTI_BEGIN_FORTRAN(X)                                                              \
   X(init, INIT, (MPI_Fint * error), (error))                                                \
   X(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint * provided, MPI_Fint * error), \
@@ -177,7 +178,11 @@
 #ifndef OMPI_MAJOR_VERSION
 #define TUTTI_WATCHED_FORTRAN(X)
 #define TUTTI_MESSAGES_FORTRAN(X)
+#ifdef MPICH_NUMVERSION
 #define TUTTI_PRELOADED_FORTRAN(X) TUTTI_BEGIN_FORTRAN(X)
+#else
+#define TUTTI_PRELOADED_FORTRAN(X)
+#endif
 #else
 #define TUTTI_WATCHED_FORTRAN(X)                                                                   \
   X(gatherv, GATHERV,                                                                              \

@@ -211,6 +211,16 @@ class Fortran(unittest.TestCase):
                     self.assertIn("33 cases, 0 wrong\n", output, errors)
                     self.assertEqual(status, 0, errors)
 
+    def test_a_part_of_a_program_may_come_late(self):
+        program = [PROGRAMS / "preload_late", PROGRAMS / "preload_late_part"]
+        for variables in ({}, {"TUTTI_TIMEOUT": "60"}, {"TUTTI_STATISTICS": "1"}):
+            with self.subTest(**variables):
+                status, output, errors = run(program, 2, **variables)
+                self.assertEqual((status, output), (0, "right\nright\n"), errors)
+        taken = calls_in(errors)
+        self.assertEqual((taken["MPI_COMM_DUP" if IS_OPEN_MPI else "MPI_Comm_dup"],
+                          taken["allreduce on communicators of 2 ranks"]), (1, 1), errors)
+
     def test_calls_of_both_modules_are_taken(self):
         taken = {"allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce",
                  "reduce_scatter", "scatter"}

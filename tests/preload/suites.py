@@ -212,8 +212,10 @@ def try_mpi4py(args):
     for ranks, nodes, variables, where in runs(args):
         status, _, errors = run(command, ranks, variables, args.limit * 20, args.folder)
         bad = set(re.findall(r"^(?:FAIL|ERROR): (.*)", errors, re.MULTILINE))
-        counted = re.findall(r"^Ran (\d+) tests.*\n\n(.*)", errors, re.MULTILINE)
-        said = "; ".join(f"{number} run, {verdict}" for number, verdict in sorted(set(counted)))
+        # Lines of the ranks come in any order.
+        counted = sorted(set(re.findall(r"^Ran (\d+) tests", errors, re.MULTILINE)))
+        verdicts = sorted(set(re.findall(r"^((?:OK|FAILED)(?: \(.*\))?)$", errors, re.MULTILINE)))
+        said = " and ".join(counted) + " run, " + ", ".join(verdicts) if counted else ""
         print(f"{where}: status {status}, {said}", *sorted(bad), flush=True)
         if nodes == 0:
             known, known_status, without = bad, status, said

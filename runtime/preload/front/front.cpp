@@ -91,7 +91,8 @@ int collect(dl_phdr_info* info, std::size_t /*size*/, void* to) {
 /// Opens them for all that is loaded later, as the part behind needs it: they may have come with a
 /// module of Python's, for that alone. True if they are of this library's kind of MPI.
 bool open_mpi_for_all() {
-  static constinit Files files{};  // once in a process, and large for a stack
+  static constinit Files files{};  // large for a stack
+  files.count = 0;
   dl_iterate_phdr(collect, &files);
   bool is_expected = false;
   for (std::size_t i = 0; i < files.count; ++i) {
@@ -162,8 +163,11 @@ const Functions* functions_of_mpi() {
 /// whose libraries may have come after the first call of MPI, for a module of Python's alone.
 template <class Function>
 Function* fortran_of_mpi(const char* name, const char* f08_of_openmpi, const char* f08_of_mpich) {
-  Function* function = nullptr;
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&mutex);
   open_mpi_for_all();
+  pthread_mutex_unlock(&mutex);
+  Function* function = nullptr;
   for (const char* known : {name, f08_of_openmpi, f08_of_mpich}) {
     if (function == nullptr) find(function, known);
   }
@@ -198,13 +202,18 @@ const Functions& functions() {
   int tutti_preload_##name parameters { return tutti::preload::functions().name arguments; }
 TUTTI_PRELOADED_C(TUTTI_ROW)
 #undef TUTTI_ROW
-#define TUTTI_CALL_FORTRAN(name, arguments)                                                       \
-  auto* function = tutti::preload::functions().name##_f;                                          \
-  if (function == nullptr) {                                                                      \
-    using Function = std::remove_pointer_t<decltype(function)>;                                   \
-    function = tutti::preload::fortran_of_mpi<Function>("pmpi_" #name "_", "pmpi_" #name "_f08_", \
-                                                        "pmpir_" #name "_f08_");                  \
-  }                                                                                               \
+#define TUTTI_CALL_FORTRAN(name, arguments)                                  \
+  auto* function = tutti::preload::functions().name##_f;                     \
+  if (function == nullptr) {                                                 \
+    using Function = std::remove_pointer_t<decltype(function)>;              \
+    static constinit std::atomic<Function*> found{nullptr};                  \
+    function = found.load(std::memory_order_acquire);                        \
+    if (function == nullptr) {                                               \
+      function = tutti::preload::fortran_of_mpi<Function>(                   \
+          "pmpi_" #name "_", "pmpi_" #name "_f08_", "pmpir_" #name "_f08_"); \
+      found.store(function, std::memory_order_release);                      \
+    }                                                                        \
+  }                                                                          \
   function arguments;
 #ifdef OMPI_MAJOR_VERSION
 #define TUTTI_ROW(name, NAME, parameters, arguments, ...)                            \
