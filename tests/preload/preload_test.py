@@ -85,9 +85,7 @@ class Results(unittest.TestCase):
         self.assertEqual((status, output), (0, "1 threads, 0 wrong\n"), errors)
 
     def test_communicators_that_come_and_go_leave_nothing_behind(self):
-        # Of ranks that yield Open MPI takes more memory for messages, now and then.
-        by_mpi = {"TUTTI_RANKS_PER_NODE": "1", "TUTTI_ALGORITHMS": "exchange=mpi",
-                  "OMPI_MCA_mpi_yield_when_idle": "0"}
+        by_mpi = {"TUTTI_RANKS_PER_NODE": "1", "TUTTI_ALGORITHMS": "exchange=mpi"}
         # Of three ranks of MPICH's on two cores each loop takes a hundred times as long.
         three = (2, 30000) if IS_PART else (3, 3000)
         for ranks, loops, variables in ((2, 30000, {}), (*three, {"TUTTI_RANKS_PER_NODE": "1"}),
@@ -99,8 +97,9 @@ class Results(unittest.TestCase):
                                  r"(-?\d+) mappings, (-?\d+) files\n", output)
             self.assertIsNotNone(grown, output)
             kib, descriptors, mappings, files = (int(number) for number in grown.groups())
-            # What is taken once, also late: of MPICH's ranks 25 bytes a loop, none after 150,000.
-            self.assertLess(kib, max(500, loops // 20))
+            # What is taken once, also late: of MPICH's ranks 25 bytes a loop, none after 150,000, by
+            # Open MPI for messages 640 KiB.
+            self.assertLess(kib, max(1000, loops // 20))
             self.assertEqual((descriptors, mappings, files), (0, 0, 0))
 
     def test_a_communicator_is_small(self):
