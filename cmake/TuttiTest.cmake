@@ -149,8 +149,8 @@ function(tutti_mpirun family version launcher)
     list(APPEND environment PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE OMPI_MCA_pml=ob1
                             OMPI_MCA_btl=^ofi)
   endif()
-  # As many ranks as cores keep them otherwise while they wait, although other tests want them: in
-  # preload_results_openmpi5, three quarters of the processor time.
+  # Ranks that wait keep their cores otherwise, although other tests want them: in
+  # preload_results_openmpi5, for three quarters of the processor time.
   if(family STREQUAL openmpi)
     list(APPEND environment OMPI_MCA_mpi_yield_when_idle=1)
   endif()

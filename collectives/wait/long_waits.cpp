@@ -35,7 +35,7 @@ LongWaits::Shown::Shown(LongWaits& waits, std::uint64_t group, std::string_view 
     if (state_of(state) != kFree || !place.state.compare_exchange_strong(state, state + kWritten)) {
       continue;
     }
-    // What follows the end of the words is that of earlier ones.
+    // Words of an earlier wait may follow the end of these.
     const std::size_t bytes = std::min(words.size(), kLongest);
     const std::size_t used = std::min(bytes / sizeof(std::uint64_t) + 1, kWords);
     std::array<std::uint64_t, kWords> copied;

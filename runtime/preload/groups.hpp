@@ -39,7 +39,8 @@ struct Served {
   /// Held during a call of the group, where other threads of this rank may answer ranks of other
   /// nodes meanwhile; else null.
   std::unique_ptr<std::mutex> calls;
-  /// What a long wait in this group calls, see Waiter::set_other_groups(); else empty.
+  /// A function that long waits in this group call, see Waiter::set_other_groups(); empty if nobody
+  /// reads what they tell.
   std::function<void(const std::string&)> tell;
 };
 

@@ -12,7 +12,7 @@
 
 namespace tutti::preload {
 
-/// What such a call waits for, from its arguments; null where it has no such argument.
+/// The arguments of such a call that say what it waits for; null where it has no such argument.
 struct Awaited {
   const int* dest = nullptr;
   const int* given_tag = nullptr;  ///< of what goes to `dest`

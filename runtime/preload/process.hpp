@@ -21,7 +21,7 @@ struct Process {
   Datatypes datatypes;
   Groups groups;
   bool is_watched;  ///< a deadline or a report is asked for
-  /// Where this rank shows what it waits in outside of this library; null without a deadline.
+  /// The memory in which this rank shows MPI's own waits that it is in; null without a deadline.
   collectives::LongWaits* waits;
   std::atomic<std::size_t> last_failure{0};  ///< a hash of the text that was printed last
 };

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 PTXAS, FOLDER, *NAMES = sys.argv[1:]
-# Of several kinds of GPU each has a file: NAME.compute_80.ptx.
+# nvcc keeps a file for each kind of GPU that it compiles for: NAME.compute_80.ptx.
 FILES = [file for name in NAMES for file in sorted(Path(FOLDER).glob(f"{name}.*ptx"))]
 ARCHITECTURE = re.compile(r"^\.target (sm_\w+)", re.M)
 # A fused multiplication and addition rounds once, where a CPU here rounds twice; .ftz makes zero of

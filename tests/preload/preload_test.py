@@ -97,8 +97,8 @@ class Results(unittest.TestCase):
                                  r"(-?\d+) mappings, (-?\d+) files\n", output)
             self.assertIsNotNone(grown, output)
             kib, descriptors, mappings, files = (int(number) for number in grown.groups())
-            # What is taken once, also late: by MPICH's ranks 25 bytes a loop, none after 150,000,
-            # by those of Open MPI 640 KiB for messages.
+            # MPIs take some memory once, also late: MPICH's ranks 25 bytes a loop, none after
+            # 150,000, those of Open MPI 640 KiB for messages.
             self.assertLess(kib, max(1000, loops // 20))
             self.assertEqual((descriptors, mappings, files), (0, 0, 0))
 
