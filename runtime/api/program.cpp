@@ -7,8 +7,6 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -17,6 +15,7 @@
 
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/wait/wait.hpp"
+#include "runtime/base/unread_output.hpp"
 #include "runtime/job/node_observer.hpp"
 #include "runtime/mpi/session.hpp"
 
@@ -45,27 +44,6 @@ void report(const std::string& name, const char* text, bool is_own) noexcept {
     print(name, is_own ? with_place(text) : text);
   } catch (...) {
     for (const char* part : {name.c_str(), ": error: ", text, "\n"}) std::fputs(part, stderr);
-  }
-}
-
-/// Returns the number of unread bytes in a pipe; 0 if the file is no pipe.
-int unread(int file) {
-  struct stat status {};
-  int bytes = 0;
-  const bool is_pipe = fstat(file, &status) == 0 && S_ISFIFO(status.st_mode);
-  return is_pipe && ioctl(file, FIONREAD, &bytes) == 0 ? bytes : 0;
-}
-
-/// Waits until the reader has read this rank's output, for at most a second. MPICH's mpiexec exits
-/// as soon as it learns of MPI_Abort, and loses what it has not read by then, such as the error
-/// message.
-void wait_for_reader() {
-  constexpr auto kPatience = std::chrono::seconds(1);
-  constexpr auto kInterval = std::chrono::milliseconds(1);
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while ((unread(STDOUT_FILENO) > 0 || unread(STDERR_FILENO) > 0) &&
-         std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(kInterval);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <string_view>
+#include <type_traits>
 
 #include "runtime/preload/arguments.hpp"
 #include "runtime/preload/blocks.hpp"
@@ -186,6 +187,57 @@ void add_fortran_watched(Functions& all) {
 #undef TUTTI_ROW
 }
 
+/// One of MPI's own functions that start a message. They know Fortran's constants.
+using Start = void(void*, MPI_Fint*, MPI_Fint*, MPI_Fint*, MPI_Fint*, MPI_Fint*, MPI_Fint*,
+                   MPI_Fint*);
+
+void add_fortran_sends(Functions& all) {
+#define TUTTI_SEND(name, NAME)                                                                    \
+  all.name##_f = [](void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* dest, MPI_Fint* tag, \
+                    MPI_Fint* comm, MPI_Fint* error) {                                            \
+    using Send = std::remove_pointer_t<decltype(all.name##_f)>;                                   \
+    static auto* const own = own_fortran<Send>("pmpi_" #name "_");                                \
+    static auto* const start = own_fortran<Start>("pmpi_i" #name "_");                            \
+    const ShownCall shown("MPI_" #NAME,                                                           \
+                          {.dest = dest, .given_tag = tag, .comm = PMPI_Comm_f2c(*comm)});        \
+    if (!shown.has_askers()) return own(buffer, count, type, dest, tag, comm, error);             \
+    MPI_Fint sent = 0;                                                                            \
+    MPI_Fint code = MPI_SUCCESS;                                                                  \
+    start(buffer, count, type, dest, tag, comm, &sent, &code);                                    \
+    set(error, code == MPI_SUCCESS ? shown.complete(PMPI_Request_f2c(sent)) : code);              \
+  };
+  TUTTI_SEND(send, SEND)
+  TUTTI_SEND(ssend, SSEND)
+#undef TUTTI_SEND
+  all.sendrecv_f = [](void* given, MPI_Fint* given_count, MPI_Fint* given_type, MPI_Fint* dest,
+                      MPI_Fint* given_tag, void* buffer, MPI_Fint* count, MPI_Fint* type,
+                      MPI_Fint* source, MPI_Fint* tag, MPI_Fint* comm, MPI_Fint* status,
+                      MPI_Fint* error) {
+    using Sendrecv = std::remove_pointer_t<decltype(all.sendrecv_f)>;
+    using Recv = std::remove_pointer_t<decltype(all.recv_f)>;
+    static auto* const own = own_fortran<Sendrecv>("pmpi_sendrecv_");
+    static auto* const isend = own_fortran<Start>("pmpi_isend_");
+    static auto* const recv = own_fortran<Recv>("pmpi_recv_");
+    const ShownCall shown("MPI_SENDRECV", {.dest = dest,
+                                           .given_tag = given_tag,
+                                           .source = source,
+                                           .tag = tag,
+                                           .comm = PMPI_Comm_f2c(*comm)});
+    if (!shown.has_askers()) {
+      return own(given, given_count, given_type, dest, given_tag, buffer, count, type, source, tag,
+                 comm, status, error);
+    }
+    MPI_Fint sent = 0;
+    MPI_Fint code = MPI_SUCCESS;
+    isend(given, given_count, given_type, dest, given_tag, comm, &sent, &code);
+    if (code != MPI_SUCCESS) return set(error, code);
+    shown.probe();
+    recv(buffer, count, type, source, tag, comm, status, &code);
+    const int code_of_send = shown.complete(PMPI_Request_f2c(sent));
+    set(error, code == MPI_SUCCESS ? code_of_send : code);
+  };
+}
+
 void add_fortran_messages(Functions& all) {
   const bool is_shown = has_deadline();
 #define TUTTI_ROW(name, NAME, parameters, arguments, ...)                       \
@@ -197,11 +249,38 @@ void add_fortran_messages(Functions& all) {
     all.name##_f = [] parameters {                                              \
       static auto* const own = own_fortran<void parameters>("pmpi_" #name "_"); \
       const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                       \
+      shown.await_message();                                                    \
       own arguments;                                                            \
     };                                                                          \
   }
   TUTTI_MESSAGES_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
+#define TUTTI_ROW(name, NAME, parameters, arguments, test, test_arguments, done, ...)       \
+  all.name##_f = [] parameters {                                                            \
+    static auto* const own = own_fortran<void parameters>("pmpi_" #name "_");               \
+    own arguments;                                                                          \
+  };                                                                                        \
+  if (is_shown) {                                                                           \
+    all.name##_f = [] parameters {                                                          \
+      static auto* const own = own_fortran<void parameters>("pmpi_" #name "_");             \
+      static void* const own_test = own_fortran<void>("pmpi_" #test "_");                   \
+      const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                                   \
+      if (!shown.has_askers()) return own arguments;                                        \
+      MPI_Fint code = MPI_SUCCESS;                                                          \
+      const auto polled = [&](auto*... all_arguments) {                                     \
+        reinterpret_cast<void (*)(decltype(all_arguments)...)>(own_test)(all_arguments...); \
+      };                                                                                    \
+      shown.poll([&] {                                                                      \
+        [[maybe_unused]] MPI_Fint is_done = 0;                                              \
+        polled test_arguments;                                                              \
+        return code != MPI_SUCCESS || (done) != 0;                                          \
+      });                                                                                   \
+      set(error, code);                                                                     \
+    };                                                                                      \
+  }
+  TUTTI_TESTED_FORTRAN(TUTTI_ROW)
+#undef TUTTI_ROW
+  if (is_shown) add_fortran_sends(all);
 }
 
 }  // namespace

@@ -178,11 +178,14 @@ void Groups::prepare(Served& served) const {
   if (may_leave_) served.left = std::make_unique<LeftToMpi>();
 }
 
-/// Long waits in this group tell the other groups what this rank does. Where no call has a
-/// deadline, no answer is read.
+/// Where no call has a deadline, nobody asks.
+bool Groups::has_askers() const {
+  return world_->settings().timeout.count() != 0 && world_->topology().num_nodes() > 1;
+}
+
+/// Long waits in this group tell the other groups what this rank does.
 void Groups::connect(Served& served) {
-  const bool has_deadline = world_->settings().timeout.count() != 0;
-  if (!has_deadline || world_->topology().num_nodes() == 1) return;
+  if (!has_askers()) return;
   if (has_threads_) served.calls = std::make_unique<std::mutex>();
   served.tell = [this, &served](const std::string& doing) { answer_others(&served, doing); };
   served.group->engine().waiter().set_other_groups(&served.tell);

@@ -71,6 +71,12 @@ class Groups {
     return look(comm, seen);
   }
 
+  /// True if ranks of other nodes may ask what this one does.
+  [[nodiscard]] bool has_askers() const;
+  /// Tells those that have asked on a communicator that no thread of this rank is in a call of, and
+  /// not on `waiting`, which answers itself. Local.
+  void answer_others(const Served* waiting, const std::string& doing);
+
   /// Before MPI_Finalize: groups end, and say what they have to report. Local.
   void end();
 
@@ -95,7 +101,6 @@ class Groups {
   void count(const Served& served);
   void prepare(Served& served) const;
   void connect(Served& served);
-  void answer_others(const Served* waiting, const std::string& doing);
 
   std::shared_ptr<Group> world_;
   bool may_choose_;

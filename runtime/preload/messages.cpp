@@ -5,8 +5,11 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <thread>
 
+#include "collectives/wait/failure.hpp"
 #include "runtime/preload/process.hpp"
 
 // An older MPI of the same ABI has no functions of large counts, and no program that calls them.
@@ -14,6 +17,10 @@
 #define TUTTI_ROW(name, parameters, arguments, ...) \
   extern "C" __attribute__((weak)) int PMPI_##name parameters;
 TUTTI_MESSAGES_LARGE(TUTTI_ROW)
+#if MPI_VERSION >= 4
+TUTTI_ROW(Isend_c, (const void*, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request*), )
+TUTTI_ROW(Issend_c, (const void*, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request*), )
+#endif
 #undef TUTTI_ROW
 // NOLINTEND(readability-identifier-naming)
 
@@ -54,14 +61,7 @@ class Words {
   bool has_arguments_ = false;
 };
 
-/// No group's, and no first call's: see LongWaits::Shown.
-constexpr std::uint64_t kMessages = 1;
-
-}  // namespace
-
-ShownCall::ShownCall(const char* function, const Awaited& awaited) noexcept {
-  Process* const running = process();
-  if (running == nullptr || running->waits == nullptr) return;
+Words words_of(const char* function, const Awaited& awaited) noexcept {
   Words words;
   words.add(function);
   words.add("dest ", awaited.dest);
@@ -78,9 +78,110 @@ ShownCall::ShownCall(const char* function, const Awaited& awaited) noexcept {
     words.add(" on ");
     words.add(length > 0 ? name : "a communicator without a name");
   }
-  shown_.emplace(*running->waits, kMessages, words.text(), std::chrono::steady_clock::now(),
-                 collectives::LongWaits::kKept);
+  return words;
 }
+
+/// No group's, and no first call's: see LongWaits::Shown.
+constexpr std::uint64_t kMessages = 1;
+
+}  // namespace
+
+ShownCall::ShownCall(const char* function, const Awaited& awaited) noexcept
+    : function_(function), awaited_(awaited) {
+  Process* const running = process();
+  if (running == nullptr || running->waits == nullptr) return;
+  has_askers_ = running->groups.has_askers();
+  shown_.emplace(*running->waits, kMessages, words_of(function, awaited).text(),
+                 std::chrono::steady_clock::now(), collectives::LongWaits::kKept);
+}
+
+/// MPI makes progress in what is polled.
+void ShownCall::pause(Clock::time_point since, Clock::time_point& look_at) const {
+  constexpr auto kYieldAfter = std::chrono::milliseconds(1);
+  constexpr auto kNapAfter = std::chrono::seconds(1);
+  constexpr auto kNap = std::chrono::microseconds(200);
+  const Clock::time_point now = Clock::now();
+  if (now >= look_at) {
+    const Words words = words_of(function_, awaited_);
+    process()->groups.answer_others(nullptr, "waits in " + std::string(words.text()) + " for " +
+                                                 collectives::in_seconds(now - since));
+    look_at = now + kLookEvery;
+  }
+  if (now - since >= kNapAfter) {
+    std::this_thread::sleep_for(kNap);
+  } else if (now - since >= kYieldAfter) {
+    std::this_thread::yield();
+  }
+}
+
+/// An error shows in the call itself.
+void ShownCall::probe() const {
+  poll([this] {
+    int is_there = 0;
+    const int code =
+        PMPI_Iprobe(*awaited_.source, *awaited_.tag, awaited_.comm, &is_there, MPI_STATUS_IGNORE);
+    return code != MPI_SUCCESS || is_there != 0;
+  });
+}
+
+int ShownCall::complete(MPI_Request sent) const {
+  int code = MPI_SUCCESS;
+  poll([&] {
+    int is_done = 0;
+    code = PMPI_Test(&sent, &is_done, MPI_STATUS_IGNORE);
+    return code != MPI_SUCCESS || is_done != 0;
+  });
+  return code;
+}
+
+namespace {
+
+#define TUTTI_SEND(Name, name, suffix, Count)                                                      \
+  all.Name##suffix = [](const void* buffer, Count count, MPI_Datatype type, int dest, int tag,     \
+                        MPI_Comm comm) {                                                           \
+    const ShownCall shown("MPI_" #Name #suffix, {.dest = &dest, .given_tag = &tag, .comm = comm}); \
+    if (!shown.has_askers()) {                                                                     \
+      return PMPI_##Name##suffix(buffer, count, type, dest, tag, comm);                            \
+    }                                                                                              \
+    MPI_Request sent = MPI_REQUEST_NULL;                                                           \
+    const int code = PMPI_I##name##suffix(buffer, count, type, dest, tag, comm, &sent);            \
+    return code == MPI_SUCCESS ? shown.complete(sent) : code;                                      \
+  };
+#define TUTTI_SENDRECV(suffix, Count)                                                              \
+  all.Sendrecv##suffix = [](const void* given, Count given_count, MPI_Datatype given_type,         \
+                            int dest, int given_tag, void* buffer, Count count, MPI_Datatype type, \
+                            int source, int tag, MPI_Comm comm, MPI_Status* status) {              \
+    const ShownCall shown(                                                                         \
+        "MPI_Sendrecv" #suffix,                                                                    \
+        {.dest = &dest, .given_tag = &given_tag, .source = &source, .tag = &tag, .comm = comm});   \
+    if (!shown.has_askers()) {                                                                     \
+      return PMPI_Sendrecv##suffix(given, given_count, given_type, dest, given_tag, buffer, count, \
+                                   type, source, tag, comm, status);                               \
+    }                                                                                              \
+    MPI_Request sent = MPI_REQUEST_NULL;                                                           \
+    int code = PMPI_Isend##suffix(given, given_count, given_type, dest, given_tag, comm, &sent);   \
+    if (code != MPI_SUCCESS) return code;                                                          \
+    shown.probe();                                                                                 \
+    code = PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                      \
+    const int code_of_send = shown.complete(sent);                                                 \
+    return code == MPI_SUCCESS ? code_of_send : code;                                              \
+  };
+
+void add_sends(Functions& all) {
+  TUTTI_SEND(Send, send, , int)
+  TUTTI_SEND(Ssend, ssend, , int)
+  TUTTI_SENDRECV(, int)
+#if MPI_VERSION >= 4
+  TUTTI_SEND(Send, send, _c, MPI_Count)
+  TUTTI_SEND(Ssend, ssend, _c, MPI_Count)
+  TUTTI_SENDRECV(_c, MPI_Count)
+#endif
+}
+
+#undef TUTTI_SEND
+#undef TUTTI_SENDRECV
+
+}  // namespace
 
 void add_messages(Functions& all) {
   const bool is_shown = has_deadline();
@@ -89,12 +190,31 @@ void add_messages(Functions& all) {
   if (is_shown) {                                         \
     all.name = [] parameters {                            \
       const ShownCall shown("MPI_" #name, {__VA_ARGS__}); \
+      shown.await_message();                              \
       return PMPI_##name arguments;                       \
     };                                                    \
   }
   TUTTI_MESSAGES_LARGE(TUTTI_ROW)
   TUTTI_MESSAGES_C(TUTTI_ROW)
 #undef TUTTI_ROW
+#define TUTTI_ROW(name, parameters, arguments, test, test_arguments, done, ...) \
+  all.name = PMPI_##name;                                                       \
+  if (is_shown) {                                                               \
+    all.name = [] parameters {                                                  \
+      const ShownCall shown("MPI_" #name, {__VA_ARGS__});                       \
+      if (!shown.has_askers()) return PMPI_##name arguments;                    \
+      int code = MPI_SUCCESS;                                                   \
+      shown.poll([&] {                                                          \
+        [[maybe_unused]] int is_done = 0;                                       \
+        code = PMPI_##test test_arguments;                                      \
+        return code != MPI_SUCCESS || (done) != 0;                              \
+      });                                                                       \
+      return code;                                                              \
+    };                                                                          \
+  }
+  TUTTI_TESTED(TUTTI_ROW)
+#undef TUTTI_ROW
+  if (is_shown) add_sends(all);
 }
 
 }  // namespace tutti::preload

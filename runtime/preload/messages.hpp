@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of MPI that wait for another rank's message. MPI carries them out. Where there is a
 // deadline, a rank shows in memory which of them it is in, so that those who miss it in a
-// collective can say so. A wait in them has no deadline itself.
+// collective can say so, and answers ranks of other nodes, which ask by messages. A wait in them
+// has no deadline itself.
 #pragma once
 
+#include <chrono>
 #include <mpi.h>
 #include <optional>
 
@@ -25,10 +27,41 @@ struct Awaited {
 /// Shows a call during its lifetime, if somebody may ask, and unless others of this rank's threads
 /// have taken the places. Local.
 class ShownCall {
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kLookEvery = std::chrono::milliseconds(500);
+
  public:
   ShownCall(const char* function, const Awaited& awaited) noexcept;
 
+  /// True if ranks of other nodes may ask, by messages. MPI's function would not answer, so that
+  /// what the call waits for is polled.
+  [[nodiscard]] bool has_askers() const noexcept { return has_askers_; }
+
+  /// Where there are askers: returns when there is a message for a call that receives or probes,
+  /// and does not send.
+  void await_message() const {
+    if (has_askers_ && awaited_.source != nullptr && awaited_.dest == nullptr) probe();
+  }
+  /// Returns when there is a message for this call.
+  void probe() const;
+  /// Returns MPI_Wait's code for a message that this call has sent.
+  int complete(MPI_Request sent) const;
+
+  /// Calls this function until it returns true, and answers those who ask.
+  template <class IsDone>
+  void poll(IsDone is_done) const {
+    if (is_done()) return;
+    const Clock::time_point since = Clock::now();
+    Clock::time_point look_at = since + kLookEvery;
+    while (!is_done()) pause(since, look_at);
+  }
+
  private:
+  void pause(Clock::time_point since, Clock::time_point& look_at) const;
+
+  const char* function_;
+  Awaited awaited_;
+  bool has_askers_ = false;
   std::optional<collectives::LongWaits::Shown> shown_;
 };
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/unread_output.hpp"
 #include "runtime/mpi/bootstrap.hpp"
 
 namespace tutti::preload {
@@ -104,6 +105,7 @@ void begin() {
     if (error.reporter()) say(std::string("error: ") + error.what());
     if (error.code() == ErrorCode::invalid_argument) {
       if (!error.reporter()) std::this_thread::sleep_for(kGrace);
+      wait_for_reader();
       PMPI_Abort(MPI_COMM_WORLD, 1);
     }
     if (error.reporter()) say("warning: the MPI carries out this program's collectives");
@@ -118,6 +120,7 @@ void end_job(const std::exception& error, const std::string& what) noexcept {
   const auto* own = dynamic_cast<const Error*>(&error);
   const int code = exit_code(own == nullptr ? ErrorCode::communication : own->code());
   say("error: " + what + ": " + error.what());
+  wait_for_reader();
   PMPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }
@@ -140,6 +143,7 @@ int raise(MPI_Comm comm, const Error& error) {
   } else if (!returns_errors(comm)) {
     std::this_thread::sleep_for(kGrace);
   }
+  if (!returns_errors(comm)) wait_for_reader();
   const int code = mpi_code_of(error);
   PMPI_Comm_call_errhandler(comm, code);
   return code;

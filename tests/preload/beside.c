@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes on beside collectives: messages from any rank, one-sided epochs, nonblocking and
-// persistent calls. Rank 0 prints "N cases, M wrong". With "quiet" no rank calls a collective.
+// What goes on beside collectives: messages, one-sided epochs, nonblocking and persistent calls.
+// Rank 0 prints "N cases, M wrong". With "quiet" no rank calls a collective.
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -115,6 +115,93 @@ static void persistent_messages(void) {
   verdict("persistent messages", right);
 }
 
+/* Of a call, or of a probe: from whom, with what tag, and how many ints. */
+static int is_as_sent(const MPI_Status* status, int source, int tag, int count) {
+  int received = -1;
+  MPI_Get_count(status, MPI_INT, &received);
+  return status->MPI_SOURCE == source && status->MPI_TAG == tag && received == count;
+}
+
+static int is_data_of(int source, int count) {
+  int right = 1;
+  for (int i = 0; i < count; ++i) right &= got[i] == source * 1000 + i;
+  memset(got, 0, sizeof got);
+  return right;
+}
+
+/* From the last rank in a ring to the next one, by each call that waits. */
+static int right_messages_of(int count, int synchronous) {
+  const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+  int (*send)(const void*, int, MPI_Datatype, int, int, MPI_Comm) =
+      synchronous ? MPI_Ssend : MPI_Send;
+  MPI_Request requests[2];
+  MPI_Message message;
+  MPI_Status status;
+  int index, completed, indices[2], right = 1;
+  for (int i = 0; i < count; ++i) given[i] = rank * 1000 + i;
+  if (ranks > 1) {
+    if (rank != 0) send(given, count, MPI_INT, next, 1, MPI_COMM_WORLD);
+    MPI_Recv(got, kCount, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    if (rank == 0) send(given, count, MPI_INT, next, 1, MPI_COMM_WORLD);
+    right &= is_as_sent(&status, last, 1, count) && is_data_of(last, count);
+  }
+  MPI_Sendrecv(given, count, MPI_INT, next, 2, got, kCount, MPI_INT, last, 2, MPI_COMM_WORLD,
+               &status);
+  right &= is_as_sent(&status, last, 2, count) && is_data_of(last, count);
+  MPI_Sendrecv(given, count, MPI_INT, MPI_PROC_NULL, 2, got, kCount, MPI_INT, MPI_PROC_NULL, 2,
+               MPI_COMM_WORLD, &status);
+  right &= is_as_sent(&status, MPI_PROC_NULL, MPI_ANY_TAG, 0);
+  MPI_Isend(given, count, MPI_INT, next, 3, MPI_COMM_WORLD, &requests[0]);
+  MPI_Probe(last, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+  right &= is_as_sent(&status, last, 3, count);
+  MPI_Irecv(got, kCount, MPI_INT, last, 3, MPI_COMM_WORLD, &requests[1]);
+  MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+  MPI_Waitany(2, requests, &index, &status);
+  right &= index == 1 && is_as_sent(&status, last, 3, count) && is_data_of(last, count);
+  MPI_Waitany(2, requests, &index, MPI_STATUS_IGNORE);
+  right &= index == MPI_UNDEFINED;
+  MPI_Isend(given, count, MPI_INT, next, 4, MPI_COMM_WORLD, &requests[0]);
+  MPI_Mprobe(MPI_ANY_SOURCE, 4, MPI_COMM_WORLD, &message, &status);
+  right &= is_as_sent(&status, last, 4, count);
+  MPI_Imrecv(got, kCount, MPI_INT, &message, &requests[1]);
+  for (int left = 2; left > 0; left -= completed) {
+    MPI_Waitsome(2, requests, &completed, indices, MPI_STATUSES_IGNORE);
+    if (completed < 1) return 0;
+  }
+  right &= is_data_of(last, count) && requests[0] == requests[1];
+  MPI_Waitsome(2, requests, &completed, indices, MPI_STATUSES_IGNORE);
+  return right && completed == MPI_UNDEFINED;
+}
+
+static void messages_that_are_waited_for(void) {
+  static const int counts[] = {0, 1, 1001, kCount};
+  int right = 1;
+  for (int i = 0; i < 8; ++i) right &= right_messages_of(counts[i / 2], i % 2);
+  verdict("messages that are waited for", right);
+}
+
+/* What is too long for its buffer is an error of the call that receives it. Not by MPI_Wait, which
+   ends the job in MPICH 4.0.2. */
+static void messages_that_are_too_long(void) {
+  MPI_Comm own;
+  int codes[3] = {0, 0, 0}, classes[3], right = 1;
+  MPI_Comm_dup(MPI_COMM_WORLD, &own);
+  MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+  if (rank == 0 && ranks > 1) {
+    for (int tag = 0; tag < 2; ++tag) MPI_Send(given, 2, MPI_INT, 1, tag, own);
+  } else if (rank == 1) {
+    codes[0] = MPI_Recv(got, 1, MPI_INT, 0, 0, own, MPI_STATUS_IGNORE);
+    codes[1] = MPI_Sendrecv(given, 0, MPI_INT, MPI_PROC_NULL, 0, got, 1, MPI_INT, 0, 1, own,
+                            MPI_STATUS_IGNORE);
+    codes[2] = MPI_Recv(got, 1, MPI_INT, ranks, 0, own, MPI_STATUS_IGNORE);
+    for (int i = 0; i < 3; ++i) MPI_Error_class(codes[i], &classes[i]);
+    right = classes[0] == MPI_ERR_TRUNCATE && classes[1] == MPI_ERR_TRUNCATE &&
+            classes[2] == MPI_ERR_RANK;
+  }
+  MPI_Comm_free(&own);
+  verdict("messages that are too long", right);
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -124,6 +211,8 @@ int main(int argc, char** argv) {
     one_sided_epochs();
     nonblocking_calls();
     persistent_messages();
+    messages_that_are_waited_for();
+    messages_that_are_too_long();
   }
   if (rank == 0) printf("%d cases, %d wrong\n", cases, wrong);
   MPI_Finalize();

@@ -53,6 +53,8 @@ BLOCKED = WITH_BUFFERS + (
     "MPI_Comm_split_type on grid rows", "MPI_Cart_create on grid rows",
     "MPI_Cart_sub on grid rows",
 )
+# MPI's own functions, in which a rank answers no other node.
+WITHOUT_ANSWERS = ("MPI_Sendrecv_replace", "MPI_Win_fence")
 
 
 class Faults(unittest.TestCase):
@@ -103,13 +105,13 @@ class Faults(unittest.TestCase):
                     self.assertRegex(text, missing)
                 self.assertNotEqual(status, 0)
 
-    def check_blocked(self, program, blocked=BLOCKED):
+    def check_blocked(self, program, blocked=BLOCKED, **variables):
         for first in range(0, len(blocked), 3):
             calls = blocked[first:first + 3]
             names = [call.split()[0] for call in calls]
             with self.subTest(program=program, calls=names):
                 status, _, errors = run([PROGRAMS / program, *names], 1 + len(calls),
-                                        TUTTI_TIMEOUT="1")
+                                        TUTTI_TIMEOUT="1", **variables)
                 self.assertRegex(errors, "MPI_Barrier on MPI_COMM_WORLD .* did not arrive")
                 for rank, call in enumerate(calls, 1):
                     said = rf"(?i); rank {rank} [^;]*waits in {re.escape(call)}[^;]* for \S+ s[; ]"
@@ -118,6 +120,12 @@ class Faults(unittest.TestCase):
 
     def test_a_rank_that_waits_in_another_call_of_mpi_is_named_with_it(self):
         self.check_blocked("preload_blocked")
+
+    def test_also_one_of_another_node(self):
+        answering = [call for call in BLOCKED if call.split()[0] not in WITHOUT_ANSWERS]
+        self.check_blocked("preload_blocked", answering, TUTTI_RANKS_PER_NODE="1")
+        if HAS_FORTRAN and IS_OPEN_MPI:
+            self.check_blocked("preload_blocked_fortran", answering, TUTTI_RANKS_PER_NODE="1")
 
     @unittest.skipUnless(HAS_FORTRAN, "there is no compiler of Fortran for this MPI")
     def test_also_in_one_of_fortran(self):

@@ -59,9 +59,11 @@ class Results(unittest.TestCase):
         self.check(2, TUTTI_RANKS_PER_NODE="1")
 
     def test_what_goes_on_beside_collectives(self):
-        for ranks, variables in ((1, {}), (2, {}), (3, {}), (4, {"TUTTI_RANKS_PER_NODE": "2"})):
+        by_requests = {"TUTTI_RANKS_PER_NODE": "1", "TUTTI_TIMEOUT": "60"}
+        for ranks, variables in ((1, {}), (2, {}), (3, {"TUTTI_TIMEOUT": "60"}), (3, by_requests),
+                                 (4, {"TUTTI_RANKS_PER_NODE": "2"})):
             status, output, errors = run([PROGRAMS / "preload_beside"], ranks, **variables)
-            self.assertIn("4 cases, 0 wrong\n", output, errors)
+            self.assertIn("6 cases, 0 wrong\n", output, errors)
             self.assertEqual(status, 0, errors)
 
     def test_a_program_that_calls_no_collective(self):
@@ -87,9 +89,9 @@ class Results(unittest.TestCase):
     def test_communicators_that_come_and_go_leave_nothing_behind(self):
         by_mpi = {"TUTTI_RANKS_PER_NODE": "1", "TUTTI_ALGORITHMS": "exchange=mpi"}
         # Of three ranks of MPICH's on two cores each loop takes a hundred times as long.
-        three = (2, 38400) if IS_PART else (3, 3840)
-        for ranks, loops, variables in ((2, 38400, {}), (*three, {"TUTTI_RANKS_PER_NODE": "1"}),
-                                        (2, 7680, by_mpi)):
+        three = (2, 11520) if IS_PART else (3, 3840)
+        for ranks, loops, variables in ((2, 11520, {}), (*three, {"TUTTI_RANKS_PER_NODE": "1"}),
+                                        (2, 3840, by_mpi)):
             status, output, errors = run([PROGRAMS / "preload_churn", str(loops)], ranks,
                                          **variables)
             self.assertEqual((status, errors), (0, ""))
@@ -203,10 +205,11 @@ class Fortran(unittest.TestCase):
             with self.subTest(program):
                 self.require_module(program)
                 nodes = (2, "1") if IS_PART else (4, "2")
-                for ranks, per_node in ((1, ""), (2, ""), (3, ""), nodes):
-                    status, output, errors = run([PROGRAMS / program], ranks,
-                                                 TUTTI_RANKS_PER_NODE=per_node)
-                    self.assertIn("33 cases, 0 wrong\n", output, errors)
+                by_requests = {"TUTTI_RANKS_PER_NODE": "1", "TUTTI_TIMEOUT": "60"}
+                for ranks, variables in ((1, {}), (2, {}), (3, {}), (2, by_requests),
+                                         (nodes[0], {"TUTTI_RANKS_PER_NODE": nodes[1]})):
+                    status, output, errors = run([PROGRAMS / program], ranks, **variables)
+                    self.assertIn("34 cases, 0 wrong\n", output, errors)
                     self.assertEqual(status, 0, errors)
 
     def test_a_part_of_a_program_may_come_late(self):

@@ -27,6 +27,7 @@ program results
     count = count*9
   end do
   call bottoms()
+  call messages()
   call MPI_Barrier(MPI_COMM_WORLD, error)
   if (rank == 0) print '(i0, a, i0, a)', cases, ' cases, ', wrong, ' wrong'
   call MPI_Finalize(error)
@@ -133,4 +134,57 @@ contains
     call MPI_Type_free(there, error)
     call verdict('bcast from the bottom', value == 77)
   end subroutine bottoms
+
+  ! In a ring: by each call that waits, with and without a status.
+  subroutine messages()
+    integer :: next, last, mine, index
+    integer, volatile :: got  ! which a call changes that does not name it
+    logical :: right
+#ifdef F08
+    type(MPI_Status) :: status
+    type(MPI_Request) :: requests(2)
+#else
+    integer :: status(MPI_STATUS_SIZE), requests(2)
+#endif
+    next = modulo(rank + 1, ranks)
+    last = modulo(rank - 1, ranks)
+    mine = element(rank, 1)
+    got = -1
+    call MPI_Sendrecv(mine, 1, MPI_INTEGER, next, 5, got, 1, MPI_INTEGER, last, MPI_ANY_TAG, &
+                      MPI_COMM_WORLD, status, error)
+    right = got == element(last, 1) .and. is_from(status, last, 5)
+    got = -1
+    if (ranks == 1) then
+      got = element(last, 1)
+    else if (rank == 0) then
+      call MPI_Recv(got, 1, MPI_INTEGER, MPI_ANY_SOURCE, 6, MPI_COMM_WORLD, status, error)
+      right = right .and. is_from(status, last, 6)
+      call MPI_Ssend(mine, 1, MPI_INTEGER, next, 6, MPI_COMM_WORLD, error)
+    else
+      call MPI_Send(mine, 1, MPI_INTEGER, next, 6, MPI_COMM_WORLD, error)
+      call MPI_Recv(got, 1, MPI_INTEGER, last, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE, error)
+    end if
+    right = right .and. got == element(last, 1)
+    got = -1
+    call MPI_Isend(mine, 1, MPI_INTEGER, next, 7, MPI_COMM_WORLD, requests(1), error)
+    call MPI_Probe(last, 7, MPI_COMM_WORLD, status, error)
+    right = right .and. got == -1 .and. is_from(status, last, 7)
+    call MPI_Irecv(got, 1, MPI_INTEGER, last, 7, MPI_COMM_WORLD, requests(2), error)
+    call MPI_Wait(requests(1), MPI_STATUS_IGNORE, error)
+    call MPI_Waitany(2, requests, index, status, error)
+    right = right .and. index == 2 .and. got == element(last, 1) .and. is_from(status, last, 7)
+    call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, error)
+    call verdict('messages', right)
+  end subroutine messages
+
+  logical function is_from(status, source, tag)
+#ifdef F08
+    type(MPI_Status), intent(in) :: status
+    integer, intent(in) :: source, tag
+    is_from = status%MPI_SOURCE == source .and. status%MPI_TAG == tag
+#else
+    integer, intent(in) :: status(MPI_STATUS_SIZE), source, tag
+    is_from = status(MPI_SOURCE) == source .and. status(MPI_TAG) == tag
+#endif
+  end function is_from
 end program results
