@@ -191,6 +191,8 @@ void add_fortran_watched(Functions& all) {
 using Start = void(void*, MPI_Fint*, MPI_Fint*, MPI_Fint*, MPI_Fint*, MPI_Fint*, MPI_Fint*,
                    MPI_Fint*);
 
+using Recv = std::remove_pointer_t<decltype(Functions::recv_f)>;
+
 void add_fortran_sends(Functions& all) {
 #define TUTTI_SEND(name, NAME)                                                                    \
   all.name##_f = [](void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* dest, MPI_Fint* tag, \
@@ -209,12 +211,27 @@ void add_fortran_sends(Functions& all) {
   TUTTI_SEND(send, SEND)
   TUTTI_SEND(ssend, SSEND)
 #undef TUTTI_SEND
+}
+
+void add_fortran_receives(Functions& all) {
+  all.recv_f = [](void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* source, MPI_Fint* tag,
+                  MPI_Fint* comm, MPI_Fint* status, MPI_Fint* error) {
+    static auto* const own = own_fortran<Recv>("pmpi_recv_");
+    const ShownCall shown("MPI_RECV", {.source = source, .tag = tag, .comm = PMPI_Comm_f2c(*comm)});
+    MPI_Fint none = MPI_PROC_NULL;
+    MPI_Fint code = MPI_SUCCESS;
+    if (shown.has_askers()) {  // see messages.cpp
+      own(buffer, count, type, &none, tag, comm, status, &code);
+      if (code == MPI_SUCCESS) code = shown.probe().code;
+    }
+    if (code == MPI_SUCCESS) own(buffer, count, type, source, tag, comm, status, &code);
+    set(error, code);
+  };
   all.sendrecv_f = [](void* given, MPI_Fint* given_count, MPI_Fint* given_type, MPI_Fint* dest,
                       MPI_Fint* given_tag, void* buffer, MPI_Fint* count, MPI_Fint* type,
                       MPI_Fint* source, MPI_Fint* tag, MPI_Fint* comm, MPI_Fint* status,
                       MPI_Fint* error) {
     using Sendrecv = std::remove_pointer_t<decltype(all.sendrecv_f)>;
-    using Recv = std::remove_pointer_t<decltype(all.recv_f)>;
     static auto* const own = own_fortran<Sendrecv>("pmpi_sendrecv_");
     static auto* const isend = own_fortran<Start>("pmpi_isend_");
     static auto* const recv = own_fortran<Recv>("pmpi_recv_");
@@ -227,11 +244,20 @@ void add_fortran_sends(Functions& all) {
       return own(given, given_count, given_type, dest, given_tag, buffer, count, type, source, tag,
                  comm, status, error);
     }
+    MPI_Fint none = MPI_PROC_NULL;
     MPI_Fint sent = 0;
     MPI_Fint code = MPI_SUCCESS;
-    isend(given, given_count, given_type, dest, given_tag, comm, &sent, &code);
+    Look found;
+    recv(buffer, count, type, &none, tag, comm, status, &code);
+    if (code == MPI_SUCCESS) {
+      found = shown.look();
+      code = found.code;
+    }
+    if (code == MPI_SUCCESS) {
+      isend(given, given_count, given_type, dest, given_tag, comm, &sent, &code);
+    }
+    if (code == MPI_SUCCESS && found.flag == 0) code = shown.probe().code;
     if (code != MPI_SUCCESS) return set(error, code);
-    shown.probe();
     recv(buffer, count, type, source, tag, comm, status, &code);
     const int code_of_send = shown.complete(PMPI_Request_f2c(sent));
     set(error, code == MPI_SUCCESS ? code_of_send : code);
@@ -249,7 +275,6 @@ void add_fortran_messages(Functions& all) {
     all.name##_f = [] parameters {                                              \
       static auto* const own = own_fortran<void parameters>("pmpi_" #name "_"); \
       const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                       \
-      shown.await_message();                                                    \
       own arguments;                                                            \
     };                                                                          \
   }
@@ -271,7 +296,7 @@ void add_fortran_messages(Functions& all) {
         reinterpret_cast<void (*)(decltype(all_arguments)...)>(own_test)(all_arguments...); \
       };                                                                                    \
       shown.poll([&] {                                                                      \
-        [[maybe_unused]] MPI_Fint is_done = 0;                                              \
+        [[maybe_unused]] MPI_Fint is_done = kUntouched;                                     \
         polled test_arguments;                                                              \
         return code != MPI_SUCCESS || (done) != 0;                                          \
       });                                                                                   \
@@ -280,7 +305,9 @@ void add_fortran_messages(Functions& all) {
   }
   TUTTI_TESTED_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
-  if (is_shown) add_fortran_sends(all);
+  if (!is_shown) return;
+  add_fortran_sends(all);
+  add_fortran_receives(all);
 }
 
 }  // namespace

@@ -75,26 +75,27 @@
      MPI_Comm comm, MPI_Status* status),                                                         \
     (buffer, count, type, dest, given_tag, source, tag, comm, status), .dest = &dest,            \
     .given_tag = &given_tag, .source = &source, .tag = &tag, .comm = comm)
-#define TUTTI_PROBES(X)                                                                           \
-  X(Probe, (int source, int tag, MPI_Comm comm, MPI_Status* status), (source, tag, comm, status), \
-    .source = &source, .tag = &tag, .comm = comm)                                                 \
-  X(Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status),       \
-    (source, tag, comm, message, status), .source = &source, .tag = &tag, .comm = comm)           \
-  X(Win_fence, (int assertion, MPI_Win window), (assertion, window))
-/// Those that have a function which does not wait, with its name, its arguments, and what is not 0
-/// where the other one would return.
-#define TUTTI_TESTED(X)                                                                     \
-  X(Wait, (MPI_Request * request, MPI_Status * status), (request, status), Test,            \
-    (request, &is_done, status), is_done)                                                   \
-  X(Waitall, (int count, MPI_Request* requests, MPI_Status* statuses),                      \
-    (count, requests, statuses), Testall, (count, requests, &is_done, statuses), is_done,   \
-    .requests = &count)                                                                     \
-  X(Waitany, (int count, MPI_Request* requests, int* index, MPI_Status* status),            \
-    (count, requests, index, status), Testany, (count, requests, index, &is_done, status),  \
-    is_done, .requests = &count)                                                            \
-  X(Waitsome,                                                                               \
-    (int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses), \
-    (count, requests, completed, indices, statuses), Testsome,                              \
+#define TUTTI_FENCES(X) X(Win_fence, (int assertion, MPI_Win window), (assertion, window))
+/// Those whose whole work a function does that does not wait, with its name, its arguments, and
+/// what is not 0 where the other one would return.
+#define TUTTI_TESTED(X)                                                                            \
+  X(Probe, (int source, int tag, MPI_Comm comm, MPI_Status* status), (source, tag, comm, status),  \
+    Iprobe, (source, tag, comm, &is_done, status), is_done, .source = &source, .tag = &tag,        \
+    .comm = comm)                                                                                  \
+  X(Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status),        \
+    (source, tag, comm, message, status), Improbe, (source, tag, comm, &is_done, message, status), \
+    is_done, .source = &source, .tag = &tag, .comm = comm)                                         \
+  X(Wait, (MPI_Request * request, MPI_Status * status), (request, status), Test,                   \
+    (request, &is_done, status), is_done)                                                          \
+  X(Waitall, (int count, MPI_Request* requests, MPI_Status* statuses),                             \
+    (count, requests, statuses), Testall, (count, requests, &is_done, statuses), is_done,          \
+    .requests = &count)                                                                            \
+  X(Waitany, (int count, MPI_Request* requests, int* index, MPI_Status* status),                   \
+    (count, requests, index, status), Testany, (count, requests, index, &is_done, status),         \
+    is_done, .requests = &count)                                                                   \
+  X(Waitsome,                                                                                      \
+    (int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses),        \
+    (count, requests, completed, indices, statuses), Testsome,                                     \
     (count, requests, completed, indices, statuses), *completed, .requests = &count)
 
 /// The functions that the library may carry out.
@@ -155,7 +156,7 @@
   TUTTI_MAKERS(X)
 #define TUTTI_MESSAGES_C(X)   \
   TUTTI_MESSAGES_OF(X, , int) \
-  TUTTI_PROBES(X)
+  TUTTI_FENCES(X)
 
 /// All functions of C.
 #define TUTTI_PRELOADED_C(X)                                             \
@@ -266,33 +267,34 @@
      MPI_Fint* source, MPI_Fint* tag, MPI_Fint* comm, MPI_Fint* status, MPI_Fint* error),          \
     (buffer, count, type, dest, given_tag, source, tag, comm, status, error), .dest = dest,        \
     .given_tag = given_tag, .source = source, .tag = tag, .comm = PMPI_Comm_f2c(*comm))            \
-  X(probe, PROBE,                                                                                  \
-    (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * status, MPI_Fint * error),     \
-    (source, tag, comm, status, error), .source = source, .tag = tag,                              \
-    .comm = PMPI_Comm_f2c(*comm))                                                                  \
-  X(mprobe, MPROBE,                                                                                \
-    (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * message, MPI_Fint * status,    \
-     MPI_Fint * error),                                                                            \
-    (source, tag, comm, message, status, error), .source = source, .tag = tag,                     \
-    .comm = PMPI_Comm_f2c(*comm))                                                                  \
   X(win_fence, WIN_FENCE, (MPI_Fint * assertion, MPI_Fint * window, MPI_Fint * error),             \
     (assertion, window, error))
-#define TUTTI_TESTED_FORTRAN(X)                                                                \
-  X(wait, WAIT, (MPI_Fint * request, MPI_Fint * status, MPI_Fint * error),                     \
-    (request, status, error), test, (request, &is_done, status, &code), is_done)               \
-  X(waitall, WAITALL,                                                                          \
-    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * statuses, MPI_Fint * error),            \
-    (count, requests, statuses, error), testall, (count, requests, &is_done, statuses, &code), \
-    is_done, .requests = count)                                                                \
-  X(waitany, WAITANY,                                                                          \
-    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * index, MPI_Fint * status,               \
-     MPI_Fint * error),                                                                        \
-    (count, requests, index, status, error), testany,                                          \
-    (count, requests, index, &is_done, status, &code), is_done, .requests = count)             \
-  X(waitsome, WAITSOME,                                                                        \
-    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * completed, MPI_Fint * indices,          \
-     MPI_Fint * statuses, MPI_Fint * error),                                                   \
-    (count, requests, completed, indices, statuses, error), testsome,                          \
+#define TUTTI_TESTED_FORTRAN(X)                                                                   \
+  X(probe, PROBE,                                                                                 \
+    (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * status, MPI_Fint * error),    \
+    (source, tag, comm, status, error), iprobe, (source, tag, comm, &is_done, status, &code),     \
+    is_done, .source = source, .tag = tag, .comm = PMPI_Comm_f2c(*comm))                          \
+  X(mprobe, MPROBE,                                                                               \
+    (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * message, MPI_Fint * status,   \
+     MPI_Fint * error),                                                                           \
+    (source, tag, comm, message, status, error), improbe,                                         \
+    (source, tag, comm, &is_done, message, status, &code), is_done, .source = source, .tag = tag, \
+    .comm = PMPI_Comm_f2c(*comm))                                                                 \
+  X(wait, WAIT, (MPI_Fint * request, MPI_Fint * status, MPI_Fint * error),                        \
+    (request, status, error), test, (request, &is_done, status, &code), is_done)                  \
+  X(waitall, WAITALL,                                                                             \
+    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * statuses, MPI_Fint * error),               \
+    (count, requests, statuses, error), testall, (count, requests, &is_done, statuses, &code),    \
+    is_done, .requests = count)                                                                   \
+  X(waitany, WAITANY,                                                                             \
+    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * index, MPI_Fint * status,                  \
+     MPI_Fint * error),                                                                           \
+    (count, requests, index, status, error), testany,                                             \
+    (count, requests, index, &is_done, status, &code), is_done, .requests = count)                \
+  X(waitsome, WAITSOME,                                                                           \
+    (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * completed, MPI_Fint * indices,             \
+     MPI_Fint * statuses, MPI_Fint * error),                                                      \
+    (count, requests, completed, indices, statuses, error), testsome,                             \
     (count, requests, completed, indices, statuses, &code), *completed, .requests = count)
 #define TUTTI_PRELOADED_FORTRAN(X)                                                              \
   TUTTI_WATCHED_FORTRAN(X)                                                                      \

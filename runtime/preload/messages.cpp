@@ -9,6 +9,7 @@
 #include <string_view>
 #include <thread>
 
+#include "collectives/job/local_error.hpp"
 #include "collectives/wait/failure.hpp"
 #include "runtime/preload/process.hpp"
 
@@ -95,16 +96,20 @@ ShownCall::ShownCall(const char* function, const Awaited& awaited) noexcept
                  std::chrono::steady_clock::now(), collectives::LongWaits::kKept);
 }
 
-/// MPI makes progress in what is polled.
+/// Answers those who ask, and leaves the core to others in a long wait. MPI makes progress in what
+/// is polled.
 void ShownCall::pause(Clock::time_point since, Clock::time_point& look_at) const {
   constexpr auto kYieldAfter = std::chrono::milliseconds(1);
   constexpr auto kNapAfter = std::chrono::seconds(1);
   constexpr auto kNap = std::chrono::microseconds(200);
   const Clock::time_point now = Clock::now();
-  if (now >= look_at) {
-    const Words words = words_of(function_, awaited_);
-    process()->groups.answer_others(nullptr, "waits in " + std::string(words.text()) + " for " +
+  Process* const running = now < look_at ? nullptr : process();
+  if (running != nullptr) {
+    static_cast<void>(collectives::caught([&] {
+      const Words words = words_of(function_, awaited_);
+      running->groups.answer_others(nullptr, "waits in " + std::string(words.text()) + " for " +
                                                  collectives::in_seconds(now - since));
+    }));
     look_at = now + kLookEvery;
   }
   if (now - since >= kNapAfter) {
@@ -114,20 +119,26 @@ void ShownCall::pause(Clock::time_point since, Clock::time_point& look_at) const
   }
 }
 
-/// An error shows in the call itself.
-void ShownCall::probe() const {
-  poll([this] {
-    int is_there = 0;
-    const int code =
-        PMPI_Iprobe(*awaited_.source, *awaited_.tag, awaited_.comm, &is_there, MPI_STATUS_IGNORE);
-    return code != MPI_SUCCESS || is_there != 0;
+Look ShownCall::look() const {
+  Look found;
+  found.code =
+      PMPI_Iprobe(*awaited_.source, *awaited_.tag, awaited_.comm, &found.flag, MPI_STATUS_IGNORE);
+  return found;
+}
+
+Look ShownCall::probe() const {
+  Look found;
+  poll([&] {
+    found = look();
+    return found.is_refused() || found.flag != 0;
   });
+  return found;
 }
 
 int ShownCall::complete(MPI_Request sent) const {
   int code = MPI_SUCCESS;
   poll([&] {
-    int is_done = 0;
+    int is_done = kUntouched;
     code = PMPI_Test(&sent, &is_done, MPI_STATUS_IGNORE);
     return code != MPI_SUCCESS || is_done != 0;
   });
@@ -147,6 +158,24 @@ namespace {
     const int code = PMPI_I##name##suffix(buffer, count, type, dest, tag, comm, &sent);            \
     return code == MPI_SUCCESS ? shown.complete(sent) : code;                                      \
   };
+/// What MPI refuses of a receive, such as a count below 0, it also refuses where nothing can come.
+#define TUTTI_RETURN_REFUSED(suffix)                                                  \
+  MPI_Status none;                                                                    \
+  none.MPI_SOURCE = MPI_UNDEFINED;                                                    \
+  int code = PMPI_Recv##suffix(buffer, count, type, MPI_PROC_NULL, tag, comm, &none); \
+  if (code != MPI_SUCCESS || none.MPI_SOURCE != MPI_PROC_NULL) return code;
+#define TUTTI_RECV(suffix, Count)                                                              \
+  all.Recv##suffix = [](void* buffer, Count count, MPI_Datatype type, int source, int tag,     \
+                        MPI_Comm comm, MPI_Status* status) {                                   \
+    const ShownCall shown("MPI_Recv" #suffix, {.source = &source, .tag = &tag, .comm = comm}); \
+    if (shown.has_askers()) {                                                                  \
+      TUTTI_RETURN_REFUSED(suffix)                                                             \
+      const Look found = shown.probe();                                                        \
+      if (found.is_refused()) return found.code;                                               \
+    }                                                                                          \
+    return PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                  \
+  };
+/// Nothing is sent where the receive is refused.
 #define TUTTI_SENDRECV(suffix, Count)                                                              \
   all.Sendrecv##suffix = [](const void* given, Count given_count, MPI_Datatype given_type,         \
                             int dest, int given_tag, void* buffer, Count count, MPI_Datatype type, \
@@ -158,27 +187,35 @@ namespace {
       return PMPI_Sendrecv##suffix(given, given_count, given_type, dest, given_tag, buffer, count, \
                                    type, source, tag, comm, status);                               \
     }                                                                                              \
+    TUTTI_RETURN_REFUSED(suffix)                                                                   \
+    Look found = shown.look();                                                                     \
+    if (found.is_refused()) return found.code;                                                     \
     MPI_Request sent = MPI_REQUEST_NULL;                                                           \
-    int code = PMPI_Isend##suffix(given, given_count, given_type, dest, given_tag, comm, &sent);   \
-    if (code != MPI_SUCCESS) return code;                                                          \
-    shown.probe();                                                                                 \
+    code = PMPI_Isend##suffix(given, given_count, given_type, dest, given_tag, comm, &sent);       \
+    if (code != MPI_SUCCESS || (sent == MPI_REQUEST_NULL && dest != MPI_PROC_NULL)) return code;   \
+    if (found.flag == 0) found = shown.probe();                                                    \
+    if (found.is_refused()) return found.code;                                                     \
     code = PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                      \
     const int code_of_send = shown.complete(sent);                                                 \
     return code == MPI_SUCCESS ? code_of_send : code;                                              \
   };
 
-void add_sends(Functions& all) {
+void add_polled(Functions& all) {
   TUTTI_SEND(Send, send, , int)
   TUTTI_SEND(Ssend, ssend, , int)
+  TUTTI_RECV(, int)
   TUTTI_SENDRECV(, int)
 #if MPI_VERSION >= 4
   TUTTI_SEND(Send, send, _c, MPI_Count)
   TUTTI_SEND(Ssend, ssend, _c, MPI_Count)
+  TUTTI_RECV(_c, MPI_Count)
   TUTTI_SENDRECV(_c, MPI_Count)
 #endif
 }
 
 #undef TUTTI_SEND
+#undef TUTTI_RETURN_REFUSED
+#undef TUTTI_RECV
 #undef TUTTI_SENDRECV
 
 }  // namespace
@@ -190,7 +227,6 @@ void add_messages(Functions& all) {
   if (is_shown) {                                         \
     all.name = [] parameters {                            \
       const ShownCall shown("MPI_" #name, {__VA_ARGS__}); \
-      shown.await_message();                              \
       return PMPI_##name arguments;                       \
     };                                                    \
   }
@@ -205,7 +241,7 @@ void add_messages(Functions& all) {
       if (!shown.has_askers()) return PMPI_##name arguments;                    \
       int code = MPI_SUCCESS;                                                   \
       shown.poll([&] {                                                          \
-        [[maybe_unused]] int is_done = 0;                                       \
+        [[maybe_unused]] int is_done = kUntouched;                              \
         code = PMPI_##test test_arguments;                                      \
         return code != MPI_SUCCESS || (done) != 0;                              \
       });                                                                       \
@@ -214,7 +250,7 @@ void add_messages(Functions& all) {
   }
   TUTTI_TESTED(TUTTI_ROW)
 #undef TUTTI_ROW
-  if (is_shown) add_sends(all);
+  if (is_shown) add_polled(all);
 }
 
 }  // namespace tutti::preload

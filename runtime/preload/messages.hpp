@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of MPI that wait for another rank's message. MPI carries them out. Where there is a
 // deadline, a rank shows in memory which of them it is in, so that those who miss it in a
-// collective can say so, and answers ranks of other nodes, which ask by messages. A wait in them
-// has no deadline itself.
+// collective can say so. In most of them it also answers ranks of other nodes, which ask by
+// messages. A wait in them has no deadline itself.
 #pragma once
 
 #include <chrono>
@@ -24,28 +24,36 @@ struct Awaited {
   const int* requests = nullptr;  ///< how many
 };
 
+/// What a function that does not wait leaves in its flag where MPI refuses the call. Its code may
+/// be MPI_SUCCESS then: MPICH 5 returns that after an error handler of the program's own.
+constexpr int kUntouched = -1;
+
+/// What MPI_Iprobe has found.
+struct Look {
+  int code = MPI_SUCCESS;
+  int flag = kUntouched;
+  [[nodiscard]] bool is_refused() const { return code != MPI_SUCCESS || flag == kUntouched; }
+};
+
 /// Shows a call during its lifetime, if somebody may ask, and unless others of this rank's threads
 /// have taken the places. Local.
 class ShownCall {
   using Clock = std::chrono::steady_clock;
-  static constexpr auto kLookEvery = std::chrono::milliseconds(500);
+  static constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
  public:
   ShownCall(const char* function, const Awaited& awaited) noexcept;
 
-  /// True if ranks of other nodes may ask, by messages. MPI's function would not answer, so that
+  /// True if ranks of other nodes may ask, by messages. MPI's function would not answer, so
   /// what the call waits for is polled.
   [[nodiscard]] bool has_askers() const noexcept { return has_askers_; }
 
-  /// Where there are askers: returns when there is a message for a call that receives or probes,
-  /// and does not send.
-  void await_message() const {
-    if (has_askers_ && awaited_.source != nullptr && awaited_.dest == nullptr) probe();
-  }
-  /// Returns when there is a message for this call.
-  void probe() const;
+  /// Looks for a message for this call, once.
+  [[nodiscard]] Look look() const;
+  /// Returns when there is a message for this call, or MPI has refused to look.
+  [[nodiscard]] Look probe() const;
   /// Returns MPI_Wait's code for a message that this call has sent.
-  int complete(MPI_Request sent) const;
+  [[nodiscard]] int complete(MPI_Request sent) const;
 
   /// Calls this function until it returns true, and answers those who ask.
   template <class IsDone>

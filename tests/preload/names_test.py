@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The kind of an MPI is known by the names of its libraries, in the launcher and in what is loaded.
+"""The kind of an MPI is known by the names of its libraries, in the launcher and in what is loaded,
+and what is loaded calls no function that it takes.
 
 Environment: PRELOAD_LIBRARIES, the folder of the libraries to preload.
 
@@ -48,6 +49,21 @@ class Names(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = Path(scratch.name)
+
+    def test_the_librarys_own_calls_go_past_it(self):
+        """It has the names of the functions that it takes, for all of the process."""
+        fronts = sorted(LIBRARIES.glob("libtutti_mpi_*.so"))
+        self.assertTrue(fronts)
+        for front in fronts:
+            abi = front.stem.removeprefix("libtutti_mpi_")
+            behind, = LIBRARIES.glob(f"*/libtutti-preload-{abi}.so")
+            taken = self.symbols(front, "T")
+            self.assertIn("MPI_Wait", taken)
+            self.assertEqual(taken & self.symbols(behind, "U"), set())
+
+    def symbols(self, library, kind):
+        said = subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True)
+        return set(re.findall(rf" {kind} (MPI_\w+)", said.stdout))
 
     def program_of(self, name):
         """A program that needs this library, which lies beside it."""

@@ -63,7 +63,7 @@ class Results(unittest.TestCase):
         for ranks, variables in ((1, {}), (2, {}), (3, {"TUTTI_TIMEOUT": "60"}), (3, by_requests),
                                  (4, {"TUTTI_RANKS_PER_NODE": "2"})):
             status, output, errors = run([PROGRAMS / "preload_beside"], ranks, **variables)
-            self.assertIn("6 cases, 0 wrong\n", output, errors)
+            self.assertIn("7 cases, 0 wrong\n", output, errors)
             self.assertEqual(status, 0, errors)
 
     def test_a_program_that_calls_no_collective(self):

@@ -135,16 +135,16 @@ contains
     call verdict('bcast from the bottom', value == 77)
   end subroutine bottoms
 
-  ! In a ring: by each call that waits, with and without a status.
+  ! In a ring: by the calls that wait, with and without statuses.
   subroutine messages()
-    integer :: next, last, mine, index
+    integer :: next, last, mine, index, indices(2)
     integer, volatile :: got  ! which a call changes that does not name it
     logical :: right
 #ifdef F08
-    type(MPI_Status) :: status
+    type(MPI_Status) :: status, statuses(2)
     type(MPI_Request) :: requests(2)
 #else
-    integer :: status(MPI_STATUS_SIZE), requests(2)
+    integer :: status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 2), requests(2)
 #endif
     next = modulo(rank + 1, ranks)
     last = modulo(rank - 1, ranks)
@@ -173,8 +173,23 @@ contains
     call MPI_Wait(requests(1), MPI_STATUS_IGNORE, error)
     call MPI_Waitany(2, requests, index, status, error)
     right = right .and. index == 2 .and. got == element(last, 1) .and. is_from(status, last, 7)
-    call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, error)
-    call verdict('messages', right)
+    got = -1
+    call MPI_Isend(mine, 1, MPI_INTEGER, next, 8, MPI_COMM_WORLD, requests(1), error)
+    call MPI_Irecv(got, 1, MPI_INTEGER, last, 8, MPI_COMM_WORLD, requests(2), error)
+    call MPI_Waitall(2, requests, statuses, error)
+#ifdef F08
+    right = right .and. got == element(last, 1) .and. is_from(statuses(2), last, 8)
+#else
+    right = right .and. got == element(last, 1) .and. is_from(statuses(:, 2), last, 8)
+#endif
+    got = -1
+    requests(1) = MPI_REQUEST_NULL
+    call MPI_Irecv(got, 1, MPI_INTEGER, last, 9, MPI_COMM_WORLD, requests(2), error)
+    call MPI_Send(mine, 1, MPI_INTEGER, next, 9, MPI_COMM_WORLD, error)
+    call MPI_Waitsome(2, requests, index, indices, MPI_STATUSES_IGNORE, error)
+    right = right .and. index == 1 .and. indices(1) == 2 .and. got == element(last, 1)
+    call MPI_Waitsome(2, requests, index, indices, MPI_STATUSES_IGNORE, error)
+    call verdict('messages', right .and. index == MPI_UNDEFINED)
   end subroutine messages
 
   logical function is_from(status, source, tag)
