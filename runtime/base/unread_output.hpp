@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process has printed and its launcher has not read yet.
+// Output of this process that its launcher has not read yet.
 #pragma once
 
 namespace tutti {

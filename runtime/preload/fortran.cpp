@@ -265,47 +265,42 @@ void add_fortran_receives(Functions& all) {
 }
 
 void add_fortran_messages(Functions& all) {
-  const bool is_shown = has_deadline();
-#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                       \
-  all.name##_f = [] parameters {                                                \
-    static auto* const own = own_fortran<void parameters>("pmpi_" #name "_");   \
-    own arguments;                                                              \
-  };                                                                            \
-  if (is_shown) {                                                               \
-    all.name##_f = [] parameters {                                              \
-      static auto* const own = own_fortran<void parameters>("pmpi_" #name "_"); \
-      const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                       \
-      own arguments;                                                            \
-    };                                                                          \
-  }
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                     \
+  all.name##_f = [] parameters {                                              \
+    static auto* const own = own_fortran<void parameters>("pmpi_" #name "_"); \
+    own arguments;                                                            \
+  };
   TUTTI_MESSAGES_FORTRAN(TUTTI_ROW)
-#undef TUTTI_ROW
-#define TUTTI_ROW(name, NAME, parameters, arguments, test, test_arguments, done, ...)       \
-  all.name##_f = [] parameters {                                                            \
-    static auto* const own = own_fortran<void parameters>("pmpi_" #name "_");               \
-    own arguments;                                                                          \
-  };                                                                                        \
-  if (is_shown) {                                                                           \
-    all.name##_f = [] parameters {                                                          \
-      static auto* const own = own_fortran<void parameters>("pmpi_" #name "_");             \
-      static void* const own_test = own_fortran<void>("pmpi_" #test "_");                   \
-      const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                                   \
-      if (!shown.has_askers()) return own arguments;                                        \
-      MPI_Fint code = MPI_SUCCESS;                                                          \
-      const auto polled = [&](auto*... all_arguments) {                                     \
-        reinterpret_cast<void (*)(decltype(all_arguments)...)>(own_test)(all_arguments...); \
-      };                                                                                    \
-      shown.poll([&] {                                                                      \
-        [[maybe_unused]] MPI_Fint is_done = kUntouched;                                     \
-        polled test_arguments;                                                              \
-        return code != MPI_SUCCESS || (done) != 0;                                          \
-      });                                                                                   \
-      set(error, code);                                                                     \
-    };                                                                                      \
-  }
   TUTTI_TESTED_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
-  if (!is_shown) return;
+  if (!has_deadline()) return;
+#define TUTTI_ROW(name, NAME, parameters, arguments, ...)                     \
+  all.name##_f = [] parameters {                                              \
+    static auto* const own = own_fortran<void parameters>("pmpi_" #name "_"); \
+    const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                       \
+    own arguments;                                                            \
+  };
+  TUTTI_MESSAGES_FORTRAN(TUTTI_ROW)
+#undef TUTTI_ROW
+#define TUTTI_ROW(name, NAME, parameters, arguments, test, test_arguments, done, ...)     \
+  all.name##_f = [] parameters {                                                          \
+    static auto* const own = own_fortran<void parameters>("pmpi_" #name "_");             \
+    static void* const own_test = own_fortran<void>("pmpi_" #test "_");                   \
+    const ShownCall shown("MPI_" #NAME, {__VA_ARGS__});                                   \
+    if (!shown.has_askers()) return own arguments;                                        \
+    MPI_Fint code = MPI_SUCCESS;                                                          \
+    const auto polled = [&](auto*... all_arguments) {                                     \
+      reinterpret_cast<void (*)(decltype(all_arguments)...)>(own_test)(all_arguments...); \
+    };                                                                                    \
+    shown.poll([&] {                                                                      \
+      [[maybe_unused]] MPI_Fint is_done = kUntouched;                                     \
+      polled test_arguments;                                                              \
+      return code != MPI_SUCCESS || (done) != 0;                                          \
+    });                                                                                   \
+    set(error, code);                                                                     \
+  };
+  TUTTI_TESTED_FORTRAN(TUTTI_ROW)
+#undef TUTTI_ROW
   add_fortran_sends(all);
   add_fortran_receives(all);
 }

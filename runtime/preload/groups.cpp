@@ -178,7 +178,7 @@ void Groups::prepare(Served& served) const {
   if (may_leave_) served.left = std::make_unique<LeftToMpi>();
 }
 
-/// Where no call has a deadline, nobody asks.
+/// Nobody asks where no call has a deadline.
 bool Groups::has_askers() const {
   return world_->settings().timeout.count() != 0 && world_->topology().num_nodes() > 1;
 }

@@ -158,7 +158,8 @@ namespace {
     const int code = PMPI_I##name##suffix(buffer, count, type, dest, tag, comm, &sent);            \
     return code == MPI_SUCCESS ? shown.complete(sent) : code;                                      \
   };
-/// What MPI refuses of a receive, such as a count below 0, it also refuses where nothing can come.
+/// Returns from a receive that MPI refuses, such as one of a count below 0. MPI also refuses it
+/// where nothing can come.
 #define TUTTI_RETURN_REFUSED(suffix)                                                  \
   MPI_Status none;                                                                    \
   none.MPI_SOURCE = MPI_UNDEFINED;                                                    \
@@ -221,36 +222,35 @@ void add_polled(Functions& all) {
 }  // namespace
 
 void add_messages(Functions& all) {
-  const bool is_shown = has_deadline();
-#define TUTTI_ROW(name, parameters, arguments, ...)       \
-  all.name = PMPI_##name;                                 \
-  if (is_shown) {                                         \
-    all.name = [] parameters {                            \
-      const ShownCall shown("MPI_" #name, {__VA_ARGS__}); \
-      return PMPI_##name arguments;                       \
-    };                                                    \
-  }
+#define TUTTI_ROW(name, parameters, arguments, ...) all.name = PMPI_##name;
+  TUTTI_MESSAGES_LARGE(TUTTI_ROW)
+  TUTTI_MESSAGES_C(TUTTI_ROW)
+  TUTTI_TESTED(TUTTI_ROW)
+#undef TUTTI_ROW
+  if (!has_deadline()) return;
+#define TUTTI_ROW(name, parameters, arguments, ...)     \
+  all.name = [] parameters {                            \
+    const ShownCall shown("MPI_" #name, {__VA_ARGS__}); \
+    return PMPI_##name arguments;                       \
+  };
   TUTTI_MESSAGES_LARGE(TUTTI_ROW)
   TUTTI_MESSAGES_C(TUTTI_ROW)
 #undef TUTTI_ROW
 #define TUTTI_ROW(name, parameters, arguments, test, test_arguments, done, ...) \
-  all.name = PMPI_##name;                                                       \
-  if (is_shown) {                                                               \
-    all.name = [] parameters {                                                  \
-      const ShownCall shown("MPI_" #name, {__VA_ARGS__});                       \
-      if (!shown.has_askers()) return PMPI_##name arguments;                    \
-      int code = MPI_SUCCESS;                                                   \
-      shown.poll([&] {                                                          \
-        [[maybe_unused]] int is_done = kUntouched;                              \
-        code = PMPI_##test test_arguments;                                      \
-        return code != MPI_SUCCESS || (done) != 0;                              \
-      });                                                                       \
-      return code;                                                              \
-    };                                                                          \
-  }
+  all.name = [] parameters {                                                    \
+    const ShownCall shown("MPI_" #name, {__VA_ARGS__});                         \
+    if (!shown.has_askers()) return PMPI_##name arguments;                      \
+    int code = MPI_SUCCESS;                                                     \
+    shown.poll([&] {                                                            \
+      [[maybe_unused]] int is_done = kUntouched;                                \
+      code = PMPI_##test test_arguments;                                        \
+      return code != MPI_SUCCESS || (done) != 0;                                \
+    });                                                                         \
+    return code;                                                                \
+  };
   TUTTI_TESTED(TUTTI_ROW)
 #undef TUTTI_ROW
-  if (is_shown) add_polled(all);
+  add_polled(all);
 }
 
 }  // namespace tutti::preload

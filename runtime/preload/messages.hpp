@@ -24,11 +24,11 @@ struct Awaited {
   const int* requests = nullptr;  ///< how many
 };
 
-/// What a function that does not wait leaves in its flag where MPI refuses the call. Its code may
-/// be MPI_SUCCESS then: MPICH 5 returns that after an error handler of the program's own.
+/// A flag that MPI has not set, because it refuses the call. The code may be MPI_SUCCESS then:
+/// MPICH 5 returns that after an error handler of the program's own.
 constexpr int kUntouched = -1;
 
-/// What MPI_Iprobe has found.
+/// The answer of MPI_Iprobe.
 struct Look {
   int code = MPI_SUCCESS;
   int flag = kUntouched;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes on beside collectives: messages, one-sided epochs, nonblocking and persistent calls.
+// Calls beside collectives: messages, one-sided epochs, nonblocking and persistent calls.
 // Rank 0 prints "N cases, M wrong". With "quiet" no rank calls a collective.
 #include <mpi.h>
 #include <stdio.h>
@@ -116,7 +116,7 @@ static void persistent_messages(void) {
   verdict("persistent messages", right);
 }
 
-/* Of a call, or of a probe: from whom, with what tag, and how many ints. */
+/* A status of a call or a probe says from whom, with what tag, and how many ints. */
 static int is_as_sent(const MPI_Status* status, int source, int tag, int count) {
   int received = -1;
   MPI_Get_count(status, MPI_INT, &received);
@@ -214,9 +214,9 @@ static int is_of_class(int code, int expected) {
   return code == MPI_SUCCESS || error_class == expected;
 }
 
-/* What is too long for its buffer, and arguments that MPI refuses, which wait for no message and
-   send none: each is one call of the error handler. Not by MPI_Wait, for which MPICH 4.0.2 takes
-   another handler. */
+/* Messages that are too long for the buffer, and arguments that MPI refuses, which wait for no
+   message and send none: each is one call of the error handler. Not by MPI_Wait, for which
+   MPICH 4.0.2 takes another handler. */
 static void calls_that_fail(void) {
   MPI_Comm own;
   MPI_Errhandler handler;
